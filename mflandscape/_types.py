@@ -1,0 +1,15 @@
+"""Shape words used in signatures: `N` particles, `M` targets, `d` ambient dimension, `J` neurons, `K` modes, `S` saved times."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+Scalar = Float[Array, ""]
+Count = Int[Array, ""]
+Points = Float[Array, "N d"]
+Masses = Float[Array, " N"]
+Angles = Float[Array, " N"]
+Key = PRNGKeyArray
+Direction = Literal["descent", "ascent"]
+ScalarFunction = Callable[[Array], Array]
