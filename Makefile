@@ -16,7 +16,7 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 demo: env
-	$(VENV)/bin/mflandscape run --preset paper-s1 --n-particles 1000 --max-steps 10000 --out results/demo --overwrite
+	$(VENV)/bin/mflandscape run --preset paper-s1 --n-particles 1000 --max-steps 10000 --out results/demo --resume
 	$(VENV)/bin/mflandscape plot results/demo
 
 test: env

@@ -1,0 +1,137 @@
+"""Runs a `Spec` into a folder, member by member, and goes on from wherever a killed run left off."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .ensemble import Chunk, default_lanes, run_lanes
+from .experiment import Experiment, versions
+from .spec import Spec
+from .store import describe, RunStore
+
+_CHECKPOINT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: members finished, steps taken in this session, steps of the members in the lanes, and steps expected to remain
+    (nan while no member has finished)."""
+
+    done: int
+    total: int
+    steps: int
+    running: dict[int, int]
+    seconds: float
+    expected: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run gave: a row of plain numbers for each finished member, and what a reader should know besides."""
+
+    path: Path
+    members: list[dict[str, Any]]
+    total: int
+    interrupted: bool
+    notes: list[str]
+    useful: int = 0
+    executed: int = 0
+
+
+def run(
+    spec: Spec,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Report:
+    """Runs all members of a spec's grid and stores them in the new folder `out`.
+
+    Args:
+        spec: what to run. lanes = 0 takes the device's default; the width taken is part of the stored spec.
+        out: the run's folder; must not exist, unless to resume.
+        resume: go on with the run in `out` (or begin it): finished members are verified by checksum, members in flight go on from their last
+            checkpoint, to the bits of an uninterrupted run on the same machine and versions.
+        progress: called after every chunk.
+        interrupted: asked after every chunk; once true, states are saved and the run ends.
+
+    Raises:
+        ValueError: bad input; an existing folder; another spec in the folder; a folder that cannot be written. Members already stored stay.
+    """
+    spec = spec if spec.lanes else spec.replace(lanes=default_lanes())
+    experiment = Experiment(spec)
+    experiment.problem(0)  # what it refuses, it refuses before a folder is made
+    out = Path(out)
+    if resume and out.exists():
+        store = RunStore.open(out, spec.to_dict())
+        notes = _differences(store)
+    else:
+        store, notes = RunStore.create(out, spec=spec.to_dict(), **experiment.layout()), []
+    with store:
+        done = store.completed()
+        if store.damaged:
+            notes.append(f"damaged members found by checksum and computed again: {', '.join(map(str, store.damaged))}")
+        ended, chunk = _drive(experiment, store, done, progress, interrupted)
+        records = {member: store.read_member(store.index_of(member)) for member in sorted(store.completed())}
+    rows = [experiment.row(member, record) for member, record in records.items()]
+    return Report(out, rows, spec.members, not ended, notes, *(chunk and (chunk.useful, chunk.executed)) or (0, 0))
+
+
+def report(path: str | Path) -> Report:
+    """The report of a run on disk.
+
+    Raises:
+        ValueError: not the folder of a run.
+    """
+    spec = Spec.from_dict(describe(path)["spec"])
+    experiment = Experiment(spec)
+    with RunStore.open(path) as store:
+        rows = [experiment.row(m, store.read_member(store.index_of(m))) for m in sorted(store.completed())]
+        notes = [f"damaged members: {', '.join(map(str, store.damaged))}"] if store.damaged else []
+    return Report(Path(path), rows, spec.members, False, notes)
+
+
+def _drive(experiment: Experiment, store: RunStore, done: set[int], progress, interrupted) -> tuple[bool, Chunk | None]:
+    """Runs what is missing; whether it came to the end, and the last chunk."""
+    missing = [member for member in range(experiment.spec.members) if member not in done]
+    began = saved = time.monotonic()
+    lengths: list[int] = []
+    chunk = None
+    chunks = run_lanes(
+        experiment.problem,
+        missing,
+        lanes=experiment.spec.lanes,
+        restore=lambda member: (store.read_checkpoint(member) or (None,))[0],
+        siblings=experiment.siblings,
+    )
+    for chunk in chunks:
+        for finished in chunk.finished:
+            record = experiment.record(finished.member, finished.solution, finished.seconds)
+            store.write_member(store.index_of(finished.member), record)
+            lengths.append(int(record["steps"]))
+        now, stop = time.monotonic(), interrupted()
+        if stop or now - saved > _CHECKPOINT_SECONDS:
+            for member, leaves in chunk.states().items():
+                store.write_checkpoint(member, leaves, {})
+            saved = time.monotonic()
+        if progress is not None:
+            left = len(missing) - len(lengths)
+            expected = left * float(np.mean(lengths)) - sum(chunk.running.values()) if lengths else math.nan
+            progress(Progress(len(done) + len(lengths), experiment.spec.members, chunk.useful, chunk.running, now - began, max(expected, 0.0)))
+        if stop and len(lengths) < len(missing):
+            return False, chunk
+    return True, chunk
+
+
+def _differences(store: RunStore) -> list[str]:
+    import json
+
+    written, here = json.loads(store.schema.attrs["versions"]), versions()
+    other = [f"{name} {written[name]} -> {here[name]}" for name in here if written.get(name) != here[name]]
+    return [f"versions differ from those the run began with ({', '.join(other)}): new members may differ in the last bits"] if other else []

@@ -1,0 +1,16 @@
+"""Every test runs in float64, with strict dtype promotion, ranks that must agree, and warnings as errors; two virtual CPU devices."""
+
+import jax
+import pytest
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_num_cpu_devices", 2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_compiled_programs():
+    """Thousands of compiled programs in one process exhaust the memory maps the system allows."""
+    yield
+    jax.clear_caches()
