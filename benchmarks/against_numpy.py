@@ -1,9 +1,10 @@
-"""One Euler step of the paper's circle experiment against NumPy, `flow` against a bare scan, memory, compilation, N = 10^6.
+"""One Euler step of the paper's circle experiment against NumPy, `flow` against a bare scan, memory, compilation, N
+= 10^6.
 
     python benchmarks/against_numpy.py [--skip-large]
 
-NumPy as published: cosines and sines of all N^2 differences. Best dense NumPy: matrix products instead of them. Best NumPy: Fourier
-modes, the same mathematics as ours. Ratios are medians of calls taken in turn within one run.
+NumPy as published: cosines and sines of all N^2 differences. Best dense NumPy: matrix products instead of them. Best
+NumPy: Fourier modes, the same mathematics as ours. Ratios are medians of calls taken in turn within one run.
 """
 
 import argparse
@@ -82,7 +83,9 @@ def bare_scan(drift, mu):
 
 
 def whole_flow(drift, mu):
-    return mfl.flow(drift, mu, stop=mfl.MaxSteps(STEPS), integrator=mfl.Euler(DT), observe=mfl.Observe(every=10), throw=False)
+    return mfl.flow(
+        drift, mu, stop=mfl.MaxSteps(STEPS), integrator=mfl.Euler(DT), observe=mfl.Observe(every=10), throw=False
+    )
 
 
 def step_times() -> list[dict]:
@@ -106,8 +109,8 @@ def step_times() -> list[dict]:
             flow, scan = flow / STEPS, scan / STEPS
             rows.append(
                 {
-                    "N": n, "beta": beta, "published_ms": 1e3 * published, "dense_ms": 1e3 * dense, "fourier_ms": 1e3 * fourier,
-                    "flow_ms": 1e3 * flow, "published/flow": published / flow, "best dense/flow": dense / flow,
+                    "N": n, "beta": beta, "published_ms": 1e3 * published, "dense_ms": 1e3 * dense,
+                    "fourier_ms": 1e3 * fourier, "flow_ms": 1e3 * flow, "published/flow": published / flow, "best dense/flow": dense / flow,
                     "best/flow": min(dense, fourier) / flow, "flow/scan": flow / scan, "error": error,
                 }
             )  # fmt: skip
@@ -141,7 +144,11 @@ def memory() -> list[dict]:
 def large() -> dict:
     """Seconds a step at N = 10^6, beta = 50."""
     drift, mu, _ = ours(1_000_000, 50.0)
-    run = lambda: mfl.flow(drift, mu, stop=mfl.MaxSteps(4), integrator=mfl.Euler(DT), observe=mfl.Observe(every=4), throw=False)  # noqa: E731
+
+    def run():
+        observe = mfl.Observe(every=4)
+        return mfl.flow(drift, mu, stop=mfl.MaxSteps(4), integrator=mfl.Euler(DT), observe=observe, throw=False)
+
     return {"N": 1_000_000, "beta": 50.0, "seconds_a_step": seconds(run, repeats=3)[0] / 5}
 
 
@@ -169,7 +176,9 @@ print(traces[0], first_chunk, first_member, time.perf_counter() - began)
 
 
 def cold_start() -> dict:
-    """A fresh process: traces of the step over the paper's 13 betas, and seconds from its start to the first chunk and first member."""
+    """A fresh process: traces of the step over the paper's 13 betas, and seconds from its start to the first chunk
+    and first member.
+    """
     out = subprocess.run([sys.executable, "-c", _COLD], capture_output=True, text=True, check=True).stdout.split()
     names = ("traces", "first_chunk_seconds", "first_member_seconds", "whole_seconds")
     return dict(zip(names, (int(out[0]), *map(float, out[1:])), strict=True))

@@ -1,4 +1,6 @@
-"""What the benchmarks share: timing, a table on the screen, and a small JSON with device, dtype, versions and commit."""
+"""What the benchmarks share: timing, a table on the screen, and a small JSON with device, dtype, versions and
+commit.
+"""
 
 import json
 import platform
@@ -17,7 +19,9 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def seconds(*runs: Callable[[], Any], repeats: int = 7) -> list[float]:
-    """Median wall time of each function, called in turn (A B C A B C ...) after one uncounted round, so that drift hits all alike."""
+    """Median wall time of each function, called in turn (A B C A B C ...) after one uncounted round, so that drift
+    hits all alike.
+    """
     times: list[list[float]] = [[] for _ in runs]
     for counted in range(-1, repeats):
         for run, taken in zip(runs, times, strict=True):

@@ -1,9 +1,11 @@
-"""A sweep of 13 betas x 8 starts on the circle, N = 1000, the published stop: share of useful work, and wall time against one member at a time.
+"""A sweep of 13 betas x 8 starts on the circle, N = 1000, the published stop: share of useful work, and wall time
+against one member at a time.
 
     python benchmarks/sweep.py [--n-particles 1000] [--starts 8] [--max-steps 20000]
 
-Share: the members' own steps over lanes x steps executed, padding and idle lanes included. One by one: `flow` for each member in one process, compiled
-once beforehand. Lanes = 1 runs one member a device on two virtual CPU devices, lanes = 8 eight side by side on one.
+Share: the members' own steps over lanes x steps executed, padding and idle lanes included. One by one: `flow` for
+each member in one process, compiled once beforehand. Lanes = 1 runs one member a device on two virtual CPU devices,
+lanes = 8 eight side by side on one.
 """
 
 import argparse
@@ -42,7 +44,13 @@ def swept(experiment: Experiment, lanes: int, devices) -> dict:
     for chunk in chunks:  # noqa: B007
         pass
     took = time.perf_counter() - began
-    return {"lanes": lanes, "devices": len(devices), "seconds": took, "steps": chunk.useful, "share": chunk.useful / chunk.executed}
+    return {
+        "lanes": lanes,
+        "devices": len(devices),
+        "seconds": took,
+        "steps": chunk.useful,
+        "share": chunk.useful / chunk.executed,
+    }
 
 
 def main() -> None:
@@ -54,11 +62,24 @@ def main() -> None:
     rows = []
     for name in ("paper-s1-ascent", "paper-s1-gelu"):
         spec = preset(name).replace(
-            n_particles=arguments.n_particles, start_seed=tuple(range(arguments.starts)), max_steps=arguments.max_steps, save="ends"
+            n_particles=arguments.n_particles,
+            start_seed=tuple(range(arguments.starts)),
+            max_steps=arguments.max_steps,
+            save="ends",
         )
         experiment = Experiment(spec)
         serial, steps = one_by_one(experiment)
-        rows.append({"sweep": name, "lanes": 0, "devices": 1, "seconds": serial, "steps": steps, "share": 1.0, "of one by one": 1.0})
+        rows.append(
+            {
+                "sweep": name,
+                "lanes": 0,
+                "devices": 1,
+                "seconds": serial,
+                "steps": steps,
+                "share": 1.0,
+                "of one by one": 1.0,
+            }
+        )
         for lanes, devices in ((1, jax.devices()), (8, jax.devices()[:1]), (8, jax.devices())):
             row = swept(experiment, lanes, devices)
             rows.append({"sweep": name, **row, "of one by one": row["seconds"] / serial})

@@ -1,5 +1,6 @@
 """Inner products at full precision, and square roots and norms whose gradients stay finite at zero."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -14,7 +15,7 @@ def matmul(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision="highest")
 
 
-def dot(x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+def dot(x: Float[Array, "*#batch d"], y: Float[Array, "*#batch d"]) -> Float[Array, "*out"]:
     """Row-wise inner products `<x_i, y_i>`, as a sum of products (never a reduced-precision matrix unit)."""
     return jnp.sum(x * y, axis=-1)
 
@@ -28,6 +29,7 @@ def safe_sqrt(s: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 def safe_norm(x: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
     """Euclidean norm of the last axis with derivative 0 at the origin, without overflow or underflow of the squares."""
     size = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-    scale = jnp.where((size > 0) & jnp.isfinite(size), size, jnp.ones_like(size))
+    # The norm does not depend on the scale: without its derivative, higher orders neither overflow nor cancel.
+    scale = jax.lax.stop_gradient(jnp.where((size > 0) & jnp.isfinite(size), size, jnp.ones_like(size)))
     scaled = x / jnp.broadcast_to(scale, x.shape)
     return scale[..., 0] * safe_sqrt(jnp.sum(scaled * scaled, axis=-1))

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Int
 
 
@@ -34,7 +35,7 @@ NAMES = (
 CONVERGED = ("stationary", "clusters_settled", "converged")
 
 
-def code_of(result: RESULTS) -> Int[Array, "*batch"]:
+def code_of(result: RESULTS) -> Int[Array | np.ndarray, "*batch"]:
     """The integer inside a result code."""
     return jax.tree.leaves(result)[0]
 

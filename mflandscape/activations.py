@@ -65,7 +65,7 @@ class LeakyReLU(AbstractActivation):
     slope: Scalar
 
     def __init__(self, slope: ArrayLike = 0.01):
-        self.slope = jnp.asarray(slope, None if isinstance(slope, jax.Array) else float)
+        self.slope = jnp.asarray(slope, slope.dtype if isinstance(slope, jax.Array) else float)
         if self.slope.ndim != 0:
             raise ValueError(f"slope of shape {self.slope.shape}: expected a scalar; batch the activation with vmap")
 

@@ -1,8 +1,9 @@
-"""Many flows as one program: a static number of lanes, advanced together in chunks and refilled from the queue by the host.
+"""Many flows as one program: a static number of lanes, advanced in chunks, refilled from the queue by the host.
 
-A chunk is one call of a compiled loop; its length is a number, not a shape, so it may follow the clock. Lanes are `vmap`ped on each device and
-devices run beside each other under `shard_map`; with one lane a device the loop is the plain one and ends when its member does. For one width,
-device, jax version and dtype a member's bits do not depend on chunks, lane, neighbours, order, or the number of devices.
+A chunk is one call of a compiled loop; its length is a number, not a shape, so it may follow the clock. Lanes are
+`vmap`ped on each device and devices run beside each other under `shard_map`; with one lane a device the loop is the
+plain one and ends when its member does. For one width, device, jax version and dtype a member's bits do not depend on
+chunks, lane, neighbours, order, or the number of devices.
 """
 
 import functools
@@ -10,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,7 +24,8 @@ from .flow import Problem, Solution
 from .flow.loop import FlowState, block, going, start
 from .flow.solve import finish
 
-_CHUNK_SECONDS = 0.1  # how long a chunk is meant to take: short against a member, long against its dispatch
+_CHUNK_SECONDS = 0.1  # how long a chunk takes at most: long against its dispatch
+_CHUNKS_A_MEMBER = 10  # shorter chunks where members are short: a device whose members ended waits for the others
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Finished:
 class Chunk:
     """What one chunk brought: members that ended, members still running with their steps, and the work so far.
 
-    `useful` are the members' own steps, `executed` lanes times steps executed, padding and idle lanes included.
+    `useful` are the members' own steps since the call, `executed` lanes times steps executed, idle lanes included.
     """
 
     finished: list[Finished]
@@ -84,42 +85,55 @@ def run_lanes(
     if not queue.waiting:
         return
     lane_set = _Lanes(build, lanes, list(jax.local_devices() if devices is None else devices), restore)
-    looks, useful, executed = 1, 0, 0
+    looks, useful, executed, ended = 1, 0, 0, 0
     while True:
         lane_set.refill(queue)
         if not lane_set.owners:
             return
         began = time.perf_counter()
-        ran = lane_set.advance(looks)
+        ran = lane_set.advance(looks, bool(queue.waiting))
         took = time.perf_counter() - began
         executed += int(ran.sum()) * lane_set.every * lanes
         finished = lane_set.collect()
-        for done in finished:
-            queue.learn(done.member, int(done.solution.steps))
-            useful += int(done.solution.steps)
+        useful += sum(int(done.solution.steps) for done in finished)
         running = lane_set.running()
-        yield Chunk(finished, running, useful + sum(running.values()), executed, lane_set.states)
+        queue.learn({done.member: int(done.solution.steps) for done in finished} | running)
+        yield Chunk(finished, running, useful + sum(running.values()) - lane_set.restored, executed, lane_set.states)
+        ended += len(finished)
         pace = took / max(int(ran.max()), 1)
-        looks = int(np.clip(_CHUNK_SECONDS / pace, 1, 4 * looks)) if looks > 1 or executed else looks * 4
+        seconds = _CHUNK_SECONDS
+        if ended:
+            a_member = useful / ended / lane_set.every * pace
+            seconds = min(seconds, max(a_member / _CHUNKS_A_MEMBER, seconds / 10))
+        looks = int(np.clip(seconds / pace, 1, 4 * looks))
 
 
 class _Queue:
-    """Members waiting for a lane. Those that are expected to take longest go first, so that no long one is left over at the end."""
+    """Members waiting for a lane: first one of each set of siblings, then those expected to take longest.
+
+    So no long one is left over at the end. Siblings are expected to take as long as the longest of them has so far.
+    """
 
     def __init__(self, waiting: list[int], siblings: Callable[[int], Iterable[int]]):
-        self.waiting, self.siblings = waiting, siblings
-        self.steps: dict[int, int] = {}
+        self.group = {member: min((member, *siblings(member))) for member in waiting}
+        self.members: dict[int, list[int]] = {}
+        for member in waiting:
+            self.members.setdefault(self.group[member], []).append(member)
+        self.longest: dict[int, int] = {}
 
-    def learn(self, member: int, steps: int) -> None:
-        self.steps[member] = steps
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self.members.values()))
+
+    def learn(self, steps: Mapping[int, int]) -> None:
+        for member, taken in steps.items():
+            group = self.group[member]
+            self.longest[group] = max(self.longest.get(group, 0), taken)
 
     def pop(self) -> int:
-        best = max(range(len(self.waiting)), key=lambda i: (self._expected(self.waiting[i]), -i))
-        return self.waiting.pop(best)
-
-    def _expected(self, member: int) -> float:
-        known = [self.steps[other] for other in self.siblings(member) if other in self.steps]
-        return sum(known) / len(known) if known else math.inf
+        group = max((g for g, left in self.members.items() if left), key=lambda g: self.longest.get(g, math.inf))
+        self.longest.setdefault(group, 0)
+        return self.members[group].pop(0)
 
 
 class _Lanes:
@@ -129,6 +143,7 @@ class _Lanes:
         self.build, self.restore, self.lanes, self.devices = build, restore, lanes, devices
         self.mesh = Mesh(np.asarray(devices), ("lanes",))
         self.owners: dict[int, tuple[int, float]] = {}
+        self.restored = 0
         self.template: Problem | None = None
         self.stack: PyTree = None
 
@@ -143,7 +158,8 @@ class _Lanes:
             first = queue.pop()
             self.template = self.build(first)
             pair = self._begin(first, self.template)
-            idle = eqx.tree_at(lambda s: s.result, pair[1], RESULTS.where(jnp.asarray(True), RESULTS.max_steps, pair[1].result))
+            ended = RESULTS.where(jnp.asarray(True), RESULTS.max_steps, pair[1].result)
+            idle = eqx.tree_at(lambda s: s.result, pair[1], ended)
             arrays = eqx.filter((pair[0], idle), eqx.is_array)
             repeated = jax.tree.map(lambda v: jnp.broadcast_to(v[None], (self.lanes, *v.shape)), arrays)
             self.shards = [jax.device_put(repeated, device) for device in self.devices]
@@ -157,7 +173,9 @@ class _Lanes:
         if self.stack is None:
             sharding = NamedSharding(self.mesh, PartitionSpec("lanes"))
             self.stack = jax.tree.map(
-                lambda *parts: jax.make_array_from_single_device_arrays((width, *parts[0].shape[1:]), sharding, list(parts)),
+                lambda *parts: jax.make_array_from_single_device_arrays(
+                    (width, *parts[0].shape[1:]), sharding, list(parts)
+                ),
                 *self.shards,
             )
 
@@ -170,7 +188,9 @@ class _Lanes:
         leaves, treedef = jax.tree.flatten(arrays)
         if [(v.shape, v.dtype) for v in leaves] != [(v.shape, v.dtype) for v in stored]:
             return problem, state
-        return problem, eqx.combine(jax.tree.unflatten(treedef, [jnp.asarray(v) for v in stored]), rest)
+        state = eqx.combine(jax.tree.unflatten(treedef, [jnp.asarray(v) for v in stored]), rest)
+        self.restored += int(state.step)
+        return problem, state
 
     def _insert(self, lane: int, member: int, pair: tuple[Problem, FlowState]) -> None:
         self._split()
@@ -180,18 +200,21 @@ class _Lanes:
         self.owners[lane] = (member, time.perf_counter())
 
     def _split(self) -> None:
-        """From one sharded stack to one stack a device, without a copy."""
+        self.shards, self.stack = self._parts(), None
+
+    def _parts(self) -> list[PyTree]:
+        """One stack a device, without a copy."""
         if self.stack is None:
-            return
+            return self.shards
         leaves, treedef = jax.tree.flatten(self.stack)
         order = [{shard.device: shard.data for shard in leaf.addressable_shards} for leaf in leaves]
-        self.shards = [jax.tree.unflatten(treedef, [parts[device] for parts in order]) for device in self.devices]
-        self.stack = None
+        return [jax.tree.unflatten(treedef, [parts[device] for parts in order]) for device in self.devices]
 
-    def advance(self, looks: int) -> np.ndarray:
-        """One chunk; returns the looks executed on each device."""
+    def advance(self, looks: int, waiting: bool) -> np.ndarray:
+        """One chunk, cut short on a device with free lanes if members wait; the looks executed on each device."""
         problems, states = self.stack
-        states, ran = _advance(self._with_static(problems), states, jnp.asarray(looks, jnp.int32), self.mesh, self.lanes)
+        limits = jnp.asarray(looks, jnp.int32), jnp.asarray(waiting)
+        states, ran = _advance(self._with_static(problems), states, *limits, self.mesh, self.lanes)
         self.stack = (problems, states)
         return np.asarray(ran)
 
@@ -209,12 +232,7 @@ class _Lanes:
 
     def _lane(self, lane: int) -> PyTree:
         device, row = divmod(lane, self.lanes)
-
-        def pick(leaf):
-            shard = next(s for s in leaf.addressable_shards if s.device == self.devices[device])
-            return jax.device_put(shard.data, self.devices[0])[row]
-
-        return jax.tree.map(pick, self.stack)
+        return jax.device_put(_read(self._parts()[device], jnp.asarray(row)), self.devices[0])
 
     def _with_static(self, arrays: PyTree) -> Problem:
         return eqx.combine(arrays, eqx.filter(self.template, eqx.is_array, inverse=True))
@@ -226,13 +244,17 @@ class _Lanes:
 
     def states(self) -> dict[int, list[np.ndarray]]:
         """Leaves of the members' states, from which `restore` goes on to the same bits."""
-        return {member: [np.asarray(v) for v in jax.tree.leaves(self._lane(lane)[1])] for lane, (member, _) in self.owners.items()}
+        return {
+            member: [np.asarray(v) for v in jax.tree.leaves(self._lane(lane)[1])]
+            for lane, (member, _) in self.owners.items()
+        }
 
     def _check(self, member: int, problem: Problem) -> None:
         if not _alike(problem, self.template):
             raise ValueError(
-                f"member {member} differs from the first one in structure, shapes or dtypes: a sweep is one program; give all members the same "
-                "number of particles, neurons, modes (CircleFourier.for_beta(largest beta)), step limit and rules"
+                f"member {member} differs from the first one in structure, shapes or dtypes: a sweep is one program; "
+                "give all members the same number of particles, neurons, modes (CircleFourier.for_beta(largest beta)), "
+                "step limit and rules"
             )
 
 
@@ -258,26 +280,42 @@ def _write(stack: PyTree, row: Array, arrays: PyTree) -> PyTree:
     return jax.tree.map(lambda s, v: s.at[row].set(v), stack, arrays)
 
 
+@jax.jit
+def _read(stack: PyTree, row: Array) -> PyTree:
+    return jax.tree.map(lambda s: s[row], stack)
+
+
 @eqx.filter_jit
-def _advance(problems: Problem, states: FlowState, looks: Array, mesh: Mesh, lanes: int) -> tuple[FlowState, Array]:
-    """Up to `looks` blocks on every lane of every device, and how many blocks each device executed."""
+def _advance(
+    problems: Problem, states: FlowState, looks: Array, waiting: Array, mesh: Mesh, lanes: int
+) -> tuple[FlowState, Array]:
+    """Up to `looks` blocks on every lane of every device, and how many blocks each device executed.
+
+    If members wait, a device stops as soon as a sixteenth of its lanes (at least one) have ended, to be refilled.
+    """
+    most_ended = jnp.where(waiting, max(lanes // 16, 1), lanes)
     arrays, static = eqx.partition(problems, eqx.is_array)
 
     def local(arrays: PyTree, states: FlowState):
         mine = eqx.combine(arrays, static)
         if lanes > 1:
-            return _loop(eqx.filter_vmap(Problem.prepared)(mine), states, looks, eqx.filter_vmap(block))
+            return _loop(eqx.filter_vmap(Problem.prepared)(mine), states, looks, most_ended, eqx.filter_vmap(block))
         alone, state = jax.tree.map(lambda v: v[0] if eqx.is_array(v) else v, (mine, states))
-        state, done = _loop(alone.prepared(), state, looks, block)
+        state, done = _loop(alone.prepared(), state, looks, most_ended, block)
         return jax.tree.map(lambda v: v[None], state), done
 
     spec = PartitionSpec("lanes")
     return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)(arrays, states)
 
 
-def _loop(problem: Problem, state: FlowState, looks: Array, step: Callable) -> tuple[FlowState, Array]:
+def _loop(
+    problem: Problem, state: FlowState, looks: Array, most_ended: Array, step: Callable
+) -> tuple[FlowState, Array]:
     def more(carry: tuple[Array, FlowState]) -> Array:
-        return jnp.any(going(carry[1])) & (carry[0] < looks)
+        active = going(carry[1])
+        return jnp.any(active) & (carry[0] < looks) & (jnp.sum(before & ~active) < most_ended)
 
-    done, state = jax.lax.while_loop(more, lambda carry: (carry[0] + 1, step(problem, carry[1])), (jnp.zeros_like(looks), state))
+    before = going(state)
+    start_of = jnp.zeros_like(looks), state
+    done, state = jax.lax.while_loop(more, lambda carry: (carry[0] + 1, step(problem, carry[1])), start_of)
     return state, done[None]

@@ -13,6 +13,7 @@ from ._results import CONVERGED, NAMES, name_of
 from .clusters import cluster_threshold, find_clusters
 from .drifts import AbstractDrift, AbstractEnergy, Attention, FreePerceptron, Perceptron, SoftmaxAttention
 from .flow import (
+    RK4,
     AbstractIntegrator,
     AbstractSave,
     AbstractStop,
@@ -23,31 +24,32 @@ from .flow import (
     Midpoint,
     Observe,
     Problem,
-    published_rule,
-    RK4,
     SaveAt,
     SaveEvery,
     SaveLog,
     Solution,
     Stationary,
+    published_rule,
 )
-from .interactions import AbstractInteraction, Blocked, choose_interaction, CircleFourier, Dense
+from .interactions import AbstractInteraction, Blocked, CircleFourier, Dense, choose_interaction
 from .kernels import KernelConvention
-from .measure import empirical, Measure
+from .measure import Measure, empirical
 from .modes import density_modes
 from .spec import ADAPTIVE, Spec
-from .starts import Start
 from .store import Variable
 
 GRID = ("beta", "weight_seed", "start_seed", "scale")
+ROW = ("clusters", "cluster_mass", "heaviest_mass", "residual", "energy", "stop_reason", "steps", "seconds")
 _FIXED_STEP = {"euler": Euler, "midpoint": Midpoint, "rk4": RK4}
 
 
 class Experiment:
-    """The members of a spec's grid: member `m` is the point `numpy.unravel_index(m, shape)` of beta x weight_seed x start_seed x scale.
+    """The members of a spec's grid: member `m` is the point `numpy.unravel_index(m, shape)` of beta x weight_seed x
+    start_seed x scale.
 
     Raises:
-        ValueError: files that cannot be used, a beta too large for the kernel convention, an evaluator that cannot take the model.
+        ValueError: files that cannot be used, a beta too large for the kernel convention, an evaluator that cannot
+            take the model.
     """
 
     def __init__(self, spec: Spec):
@@ -160,7 +162,7 @@ class Experiment:
             return {}
         factor = self.convention.energy_factor(beta)
         powers = {"residual": 1, "residual_l2": 1, "energy": 1, "final_time": -1}
-        return {f"{name}_exponential": np.asarray(scalars[name], np.float64) * factor**power for name, power in powers.items()}
+        return {f"{v}_exponential": np.asarray(np.float64(scalars[v]) * factor**power) for v, power in powers.items()}
 
     def row(self, member: int, record: Mapping[str, Any]) -> dict[str, Any]:
         """A member as scripts read it: plain numbers."""
@@ -185,7 +187,12 @@ class Experiment:
         marks = np.asarray(_save(self.spec).marks(self.spec.step_limit))
         looks = -(-self.spec.step_limit // self.spec.observe_every) + 1
         n, d, circle = self.starts[0].n, self.spec.dim, self.spec.dim == 2
-        dims = dict(zip(GRID, self.shape, strict=True)) | {"time": len(marks), "observation": looks, "particle": n, "cluster": n}
+        dims = dict(zip(GRID, self.shape, strict=True)) | {
+            "time": len(marks),
+            "observation": looks,
+            "particle": n,
+            "cluster": n,
+        }
         constants = self._constants()
         for dim_names, values, _ in constants.values():
             dims |= dict(zip(dim_names, values.shape, strict=True))
@@ -205,8 +212,16 @@ class Experiment:
         grid["beta"][2].update(long_name="inverse temperature")
         at_times = marks.dtype.kind == "f"
         time = marks if at_times else marks * self.spec.dt
-        note = "scheduled" if at_times or self.spec.integrator not in ADAPTIVE else "nominal (step times dt); see snapshot_time"
-        grid["time"] = (("time",), time.astype(float), {"long_name": f"{note} time of the snapshots, shifted kernel's units"})
+        note = (
+            "scheduled"
+            if at_times or self.spec.integrator not in ADAPTIVE
+            else "nominal (step times dt); see snapshot_time"
+        )
+        grid["time"] = (
+            ("time",),
+            time.astype(float),
+            {"long_name": f"{note} time of the snapshots, shifted kernel's units"},
+        )
         return grid
 
     def _constants(self) -> dict[str, Any]:
@@ -217,7 +232,11 @@ class Experiment:
         if not self.perceptrons:
             return found
         seed, neuron = "weight_seed", "neuron"
-        found["a"] = ((seed, neuron, "coordinate"), np.stack([p.a for p in self.perceptrons]), {"long_name": "input vectors"})
+        found["a"] = (
+            (seed, neuron, "coordinate"),
+            np.stack([p.a for p in self.perceptrons]),
+            {"long_name": "input vectors"},
+        )
         note = {"long_name": "output weights at scale 1, as given (before any factor of the kernel convention)"}
         if self.perceptrons[0].gradient:
             found["omega"] = ((seed, neuron), np.stack([p.omega for p in self.perceptrons]), note)

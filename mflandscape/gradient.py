@@ -17,7 +17,7 @@ from .sphere import tangent
 _SIGNS = {"ascent": 1, "descent": -1}
 
 
-def sign(direction: Direction) -> int:
+def sign(direction: str) -> int:
     """+1 for `"ascent"`, -1 for `"descent"`.
 
     Raises:
@@ -28,7 +28,7 @@ def sign(direction: Direction) -> int:
     return _SIGNS[direction]
 
 
-def first_variation(drift: AbstractPotential, x: Float[Array, "M d"], mu: Measure) -> Float[Array, " M"]:
+def first_variation(drift: AbstractDrift, x: Float[Array, "M d"], mu: Measure) -> Float[Array, " M"]:
     """`U[mu](x)`, `U = dE/dmu`, at points `x (M, d)`. [paper A, (2.6)]
 
     Raises:

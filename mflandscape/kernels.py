@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ._types import Scalar
@@ -155,9 +156,9 @@ class KernelConvention(eqx.Module):
         if self.name not in get_args(Convention):
             raise ValueError(f"kernel {self.name!r}: expected one of {', '.join(get_args(Convention))}")
 
-    def check(self, beta: float, dtype: np.dtype) -> None:
+    def check(self, beta: float, dtype: DTypeLike) -> None:
         """Refuse a beta whose `e^beta` the dtype cannot hold."""
-        limit = float(np.log(np.finfo(dtype).max))
+        limit = float(np.log(np.finfo(np.dtype(dtype)).max))
         if self.name == "exponential" and beta > limit:
             raise ValueError(
                 f"beta = {beta} in the exponential convention: e^beta overflows {np.dtype(dtype).name} (limit {limit:.1f}); "
@@ -170,7 +171,8 @@ class KernelConvention(eqx.Module):
 
     def energy_factor(self, beta: ArrayLike) -> np.ndarray:
         """Factor from computed to reported energies and velocities."""
-        return np.exp(np.asarray(beta)) if self.name == "exponential" else np.ones_like(np.asarray(beta, float))
+        beta = np.asarray(beta, float)
+        return np.asarray(np.exp(beta) if self.name == "exponential" else np.ones_like(beta))
 
     @property
     def sentence(self) -> str:

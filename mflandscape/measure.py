@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float
 
 from . import sphere
@@ -39,9 +40,9 @@ def concrete(value: ArrayLike) -> bool:
 
 
 def as_floating(value: ArrayLike) -> Array:
-    """The array, integers turned into the default floating-point dtype."""
+    """The array, integers turned into the default floating-point dtype; never of a weak type, which would be traced apart."""
     value = jnp.asarray(value)
-    return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
+    return jnp.asarray(value, value.dtype if jnp.issubdtype(value.dtype, jnp.floating) else float)
 
 
 def empirical(x: ArrayLike, w: ArrayLike | None = None) -> Measure:
@@ -50,16 +51,17 @@ def empirical(x: ArrayLike, w: ArrayLike | None = None) -> Measure:
     Raises:
         ValueError: no points, d < 2, not finite, not on the sphere within 1e-6, weights negative or not of sum 1.
     """
+    given = x, w
     x = as_floating(x)
     if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 2:
         raise ValueError(f"points of shape {x.shape}: expected (N, d) with N >= 1 and d >= 2")
     w = jnp.full(x.shape[0], 1 / x.shape[0], x.dtype) if w is None else jnp.asarray(w, x.dtype)
     if w.shape != x.shape[:1]:
         raise ValueError(f"weights of shape {w.shape} for {x.shape[0]} points: expected ({x.shape[0]},)")
-    if concrete(x):
-        _check_points(np.asarray(x))
-    if concrete(w):
-        _check_weights(np.asarray(w))
+    if concrete(given[0]):
+        _check_points(np.asarray(given[0], x.dtype))
+    if given[1] is not None and concrete(given[1]):
+        _check_weights(np.asarray(given[1], x.dtype))
     return Measure(x, w)
 
 
@@ -83,19 +85,19 @@ def _check_weights(w: np.ndarray) -> None:
         raise ValueError(f"weights of sum {total:.9g}: expected sum 1; divide by their sum")
 
 
-def uniform(key: Key, n: int, d: int, dtype: jnp.dtype | None = None) -> Measure:
+def uniform(key: Key, n: int, d: int, dtype: DTypeLike | None = None) -> Measure:
     """`n` independent uniform points of `S^{d-1}` with equal weights."""
     _check_size(n, d)
     return empirical(sphere.uniform(key, n, d, dtype))
 
 
-def equispaced(n: int, dtype: jnp.dtype | None = None) -> Measure:
+def equispaced(n: int, dtype: DTypeLike | None = None) -> Measure:
     """`n` equispaced points of the circle with equal weights."""
     _check_size(n, 2)
     return empirical(sphere.equispaced(n, dtype))
 
 
-def fibonacci(n: int, dtype: jnp.dtype | None = None) -> Measure:
+def fibonacci(n: int, dtype: DTypeLike | None = None) -> Measure:
     """`n` quasi-uniform points of `S^2` with equal weights."""
     _check_size(n, 3)
     return empirical(sphere.fibonacci(n, dtype))
@@ -109,7 +111,7 @@ def from_angles(theta: ArrayLike, w: ArrayLike | None = None) -> Measure:
     return empirical(sphere.from_angle(theta), w)
 
 
-def perturbed_uniform(n: int, mode: int, amplitude: float, dtype: jnp.dtype | None = None) -> Measure:
+def perturbed_uniform(n: int, mode: int, amplitude: float, dtype: DTypeLike | None = None) -> Measure:
     """Equal weights at the `(i + 1/2)/n` quantiles of the density `(1 + amplitude cos(mode theta)) / 2 pi` on the circle.
 
     Raises:

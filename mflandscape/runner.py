@@ -1,5 +1,6 @@
 """Runs a `Spec` into a folder, member by member, and goes on from wherever a killed run left off."""
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -10,17 +11,19 @@ from typing import Any
 import numpy as np
 
 from .ensemble import Chunk, default_lanes, run_lanes
-from .experiment import Experiment, versions
+from .experiment import ROW, Experiment, versions
 from .spec import Spec
-from .store import describe, RunStore
+from .store import RunStore, describe, open_run, verify
 
 _CHECKPOINT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: members finished, steps taken in this session, steps of the members in the lanes, and steps expected to remain
-    (nan while no member has finished)."""
+    """How far a run is: members finished, steps taken in this session, steps of the members in the lanes.
+
+    `expected` steps remain, judged by the members that have finished (nan while there is none).
+    """
 
     done: int
     total: int
@@ -56,19 +59,23 @@ def run(
     Args:
         spec: what to run. lanes = 0 takes the device's default; the width taken is part of the stored spec.
         out: the run's folder; must not exist, unless to resume.
-        resume: go on with the run in `out` (or begin it): finished members are verified by checksum, members in flight go on from their last
-            checkpoint, to the bits of an uninterrupted run on the same machine and versions.
+        resume: go on with the run in `out` (or begin it): finished members are verified by checksum, members in
+            flight go on from their last checkpoint, to the bits of an uninterrupted run on the same machine and
+            versions.
         progress: called after every chunk.
         interrupted: asked after every chunk; once true, states are saved and the run ends.
 
     Raises:
-        ValueError: bad input; an existing folder; another spec in the folder; a folder that cannot be written. Members already stored stay.
+        ValueError: bad input; an existing folder; another spec in the folder; a folder that cannot be written.
+            Members already stored stay.
     """
-    spec = spec if spec.lanes else spec.replace(lanes=default_lanes())
+    out = Path(out)
+    going_on = resume and out.exists()
+    if not spec.lanes:
+        spec = spec.replace(lanes=describe(out)["spec"]["lanes"] if going_on else default_lanes())
     experiment = Experiment(spec)
     experiment.problem(0)  # what it refuses, it refuses before a folder is made
-    out = Path(out)
-    if resume and out.exists():
+    if going_on:
         store = RunStore.open(out, spec.to_dict())
         notes = _differences(store)
     else:
@@ -78,23 +85,29 @@ def run(
         if store.damaged:
             notes.append(f"damaged members found by checksum and computed again: {', '.join(map(str, store.damaged))}")
         ended, chunk = _drive(experiment, store, done, progress, interrupted)
-        records = {member: store.read_member(store.index_of(member)) for member in sorted(store.completed())}
-    rows = [experiment.row(member, record) for member, record in records.items()]
-    return Report(out, rows, spec.members, not ended, notes, *(chunk and (chunk.useful, chunk.executed)) or (0, 0))
+    work = (chunk.useful, chunk.executed) if chunk else (0, 0)
+    return Report(out, _rows(experiment, out, []), spec.members, not ended, notes, *work)
 
 
 def report(path: str | Path) -> Report:
-    """The report of a run on disk.
+    """The report of a run on disk, finished or not; changes nothing.
 
     Raises:
         ValueError: not the folder of a run.
     """
-    spec = Spec.from_dict(describe(path)["spec"])
-    experiment = Experiment(spec)
-    with RunStore.open(path) as store:
-        rows = [experiment.row(m, store.read_member(store.index_of(m))) for m in sorted(store.completed())]
-        notes = [f"damaged members: {', '.join(map(str, store.damaged))}"] if store.damaged else []
-    return Report(Path(path), rows, spec.members, False, notes)
+    experiment, damaged = Experiment(Spec.from_dict(describe(path)["spec"])), verify(path)
+    notes = [f"damaged members: {', '.join(map(str, damaged))}"] if damaged else []
+    return Report(Path(path), _rows(experiment, path, damaged), experiment.spec.members, False, notes)
+
+
+def _rows(experiment: Experiment, path: str | Path, damaged: list[int]) -> list[dict[str, Any]]:
+    with open_run(path) as dataset:
+        whole = dataset["complete"].values
+        return [
+            experiment.row(member, {name: dataset[name][index].values for name in ROW})
+            for member, index in enumerate(np.ndindex(whole.shape))
+            if whole[index] and member not in damaged
+        ]
 
 
 def _drive(experiment: Experiment, store: RunStore, done: set[int], progress, interrupted) -> tuple[bool, Chunk | None]:
@@ -123,15 +136,26 @@ def _drive(experiment: Experiment, store: RunStore, done: set[int], progress, in
         if progress is not None:
             left = len(missing) - len(lengths)
             expected = left * float(np.mean(lengths)) - sum(chunk.running.values()) if lengths else math.nan
-            progress(Progress(len(done) + len(lengths), experiment.spec.members, chunk.useful, chunk.running, now - began, max(expected, 0.0)))
+            progress(
+                Progress(
+                    len(done) + len(lengths),
+                    experiment.spec.members,
+                    chunk.useful,
+                    chunk.running,
+                    now - began,
+                    max(expected, 0.0),
+                )
+            )
         if stop and len(lengths) < len(missing):
             return False, chunk
     return True, chunk
 
 
 def _differences(store: RunStore) -> list[str]:
-    import json
-
     written, here = json.loads(store.schema.attrs["versions"]), versions()
-    other = [f"{name} {written[name]} -> {here[name]}" for name in here if written.get(name) != here[name]]
-    return [f"versions differ from those the run began with ({', '.join(other)}): new members may differ in the last bits"] if other else []
+    other = ", ".join(f"{name} {written[name]} -> {here[name]}" for name in here if written.get(name) != here[name])
+    return (
+        [f"versions differ from those the run began with ({other}): new members may differ in the last bits"]
+        if other
+        else []
+    )

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from ._types import Scalar
@@ -59,7 +60,7 @@ def series_tails(beta: float, orders: int) -> np.ndarray:
     return (np.cumsum(weighted[::-1])[::-1] - weighted) / peak
 
 
-def fourier_modes(beta: float, dtype: np.dtype) -> int:
+def fourier_modes(beta: float, dtype: DTypeLike) -> int:
     """Fewest modes whose neglected tail is below the dtype's share of the largest term (1e-16 or 1e-8), by summing it.
 
     About `9 sqrt(beta) + 8` in float64, `7 sqrt(beta) + 6` in float32.
@@ -69,6 +70,6 @@ def fourier_modes(beta: float, dtype: np.dtype) -> int:
     return int(np.argmax(series_tails(beta, orders) < tolerance)) + 1  # one more for derivatives in beta
 
 
-def series_tolerance(dtype: np.dtype) -> float:
+def series_tolerance(dtype: DTypeLike) -> float:
     """Tail that counts as rounding: 1e-16 of the largest term in float64, 1e-8 in float32."""
     return 1e-16 if np.dtype(dtype) == np.float64 else 1e-8

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from ._numerics import dot, safe_norm
@@ -46,7 +47,7 @@ def log(x: Float[Array, "N d"], y: Float[Array, "N d"]) -> Float[Array, "N d"]:
 
     At antipodal points, where every direction will do, the first vector of `tangent_basis(x)` is taken.
     """
-    u = tangent(x, tangent(x, y - x))  # twice: near antipodal points the first leaves a radial rounding error of u's size
+    u = tangent(x, tangent(x, y - x))  # twice: near antipodal points the first leaves a radial rounding error
     sine = safe_norm(u)
     angle = distance(x, y)
     opposite = dot(x, y) < 0
@@ -93,18 +94,18 @@ def wrap_angle(theta: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     return jnp.where(up >= turn, up - turn, up)
 
 
-def uniform(key: Key, n: int, d: int, dtype: jnp.dtype | None = None) -> Float[Array, "N d"]:
+def uniform(key: Key, n: int, d: int, dtype: DTypeLike | None = None) -> Float[Array, "N d"]:
     """`n` independent uniform points of `S^{d-1}`: normalised Gaussian vectors."""
     dtype = jnp.result_type(float) if dtype is None else dtype
     return retract(jax.random.normal(key, (n, d), dtype))
 
 
-def equispaced(n: int, dtype: jnp.dtype | None = None) -> Float[Array, "N 2"]:
+def equispaced(n: int, dtype: DTypeLike | None = None) -> Float[Array, "N 2"]:
     """`n` equispaced points of the circle, the first at angle 0."""
     return from_angle(jnp.asarray(np.arange(n) * (2 * math.pi / n), dtype))
 
 
-def fibonacci(n: int, dtype: jnp.dtype | None = None) -> Float[Array, "N 3"]:
+def fibonacci(n: int, dtype: DTypeLike | None = None) -> Float[Array, "N 3"]:
     """`n` quasi-uniform points of `S^2`: the Fibonacci lattice (equal areas, golden-angle turns)."""
     i = np.arange(n)
     z = 1 - (2 * i + 1) / n
@@ -117,7 +118,7 @@ class AbstractChart(eqx.Module):
     """Coordinates `u` in which an integrator adds velocities: straight lines in `u`, then `wrap`."""
 
     @abc.abstractmethod
-    def points(self, u: Array) -> Float[Array, "N d"]:
+    def points(self, u: Array) -> Float[Array, "*batch N d"]:
         """Points of the sphere at coordinates `u`."""
 
     @abc.abstractmethod
@@ -140,7 +141,7 @@ class AbstractChart(eqx.Module):
 class AngleChart(AbstractChart):
     """The circle by its angle, `u (N,)`: a straight step is the exponential map."""
 
-    def points(self, u: Float[Array, " N"]) -> Float[Array, "N 2"]:
+    def points(self, u: Float[Array, "*batch N"]) -> Float[Array, "*batch N 2"]:
         """Points `(cos u, sin u)`."""
         return from_angle(u)
 
@@ -164,7 +165,7 @@ class AngleChart(AbstractChart):
 class AmbientChart(AbstractChart):
     """The sphere by its points in `R^d`, `u (N, d)`: a straight step, then normalisation."""
 
-    def points(self, u: Float[Array, "N d"]) -> Float[Array, "N d"]:
+    def points(self, u: Float[Array, "*batch N d"]) -> Float[Array, "*batch N d"]:
         """The points themselves."""
         return u
 

@@ -35,11 +35,12 @@ def sweep(
     lanes: int | None = None,
     devices: Sequence[jax.Device] | None = None,
 ) -> Sweep:
-    """Runs `build(**point)` for every point of the grid `axes`, as one compiled program with lanes refilled as members end.
+    """Runs `build(**point)` for every point of the grid `axes`, as one compiled program with lanes refilled as
+    members end.
 
     Args:
-        build: makes the `Problem` of a point; called on the host, once a member. Members may differ in numbers, not in shapes: choose the
-            modes once, `CircleFourier.for_beta(max(betas))`.
+        build: makes the `Problem` of a point; called on the host, once a member. Members may differ in numbers, not
+            in shapes: choose the modes once, `CircleFourier.for_beta(max(betas))`.
         axes: values of each keyword of `build`, for example `dict(beta=[1.0, 5.0], seed=range(8))`.
         lanes: members side by side on each device; 1 on a CPU and 64 on an accelerator by default.
         devices: all local devices by default.
@@ -50,7 +51,9 @@ def sweep(
     values = {name: tuple(axis) for name, axis in axes.items()}
     shape = tuple(len(axis) for axis in values.values())
     if 0 in shape or not shape:
-        raise ValueError(f"axes of lengths {dict(zip(values, shape, strict=True))}: expected at least one value on each")
+        raise ValueError(
+            f"axes of lengths {dict(zip(values, shape, strict=True))}: expected at least one value on each"
+        )
 
     def member(number: int) -> Problem:
         index = np.unravel_index(number, shape)

@@ -158,7 +158,7 @@ class Brownian(AbstractIntegrator):
 
 
 def positive(name: str, value: ArrayLike, zero: bool = False) -> Scalar:
-    value = jnp.asarray(value, None if isinstance(value, jax.Array) else float)
+    value = jnp.asarray(value, value.dtype if isinstance(value, jax.Array) else float)
     if value.ndim != 0:
         raise ValueError(f"{name} of shape {value.shape}: expected a scalar")
     if concrete(value):

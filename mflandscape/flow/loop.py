@@ -46,7 +46,7 @@ class FlowState(eqx.Module):
     result: RESULTS
 
 
-def going(state: FlowState) -> Bool[Array, ""]:
+def going(state: FlowState) -> Bool[Array, "*batch"]:
     """Whether the run has not ended."""
     return state.result == RESULTS.running
 

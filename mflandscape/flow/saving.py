@@ -1,6 +1,7 @@
 """What to keep of a run: snapshots of the particles on a schedule, and what is observed at every look."""
 
 import abc
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -73,7 +74,7 @@ class SaveAt(AbstractSave):
 
     times: Float[Array, " S"]
 
-    def __init__(self, times: ArrayLike):
+    def __init__(self, times: ArrayLike | Sequence[float]):
         values = np.asarray(times, float)
         if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or (np.diff(values) <= 0).any():
             raise ValueError(f"save times {values}: expected finite increasing times >= 0")

@@ -55,7 +55,7 @@ class Solution(eqx.Module):
     @property
     def x(self) -> Float[Array, "*batch S N d"]:
         """Snapshots as points of the sphere; nan where none was taken."""
-        return chart(self.mu.d).points(self.saved_u)
+        return chart(self.mu.d).points(jnp.asarray(self.saved_u))
 
 
 def finish(problem: Problem, state: FlowState) -> Solution:

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._numerics import dot
 from .._types import Scalar
 from ..kernels import AbstractKernel, Exponential, KernelTangent, relative_logarithm
 
@@ -73,10 +72,10 @@ def _apply_jvp(primals, tangents, *, interaction, order):
     change = jnp.zeros_like(out)
     if dx is not None:
         slope = interaction.apply(kernel, x, y, _outer(q, y), order + 1)
-        change = change + dot(slope.reshape(*out.shape, x.shape[1]), dx[:, None, :])
+        change = change + jnp.sum(slope.reshape(*out.shape, x.shape[1]) * dx[:, None, :], axis=-1)
     if dy is not None:
         moved = interaction.apply(kernel, x, y, _outer(q, dy), order + 1)
-        change = change + dot(moved.reshape(*out.shape, x.shape[1]), x[:, None, :])
+        change = change + jnp.sum(moved.reshape(*out.shape, x.shape[1]) * x[:, None, :], axis=-1)
     if dq is not None:
         change = change + interaction.apply(kernel, x, y, dq, order)
     if jax.tree.leaves(dkernel):

@@ -1,6 +1,7 @@
 """Which evaluator to take when the user does not say."""
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from .base import AbstractInteraction
 from .circle_fourier import CircleFourier
@@ -10,7 +11,7 @@ _DENSE_LIMIT = 2048  # points above which all pairs at once would not fit the ca
 
 
 def choose_interaction(
-    d: int, n: int, beta: float, dtype: np.dtype = np.dtype(np.float64), matrix: bool = False
+    d: int, n: int, beta: float, dtype: DTypeLike = np.float64, matrix: bool = False
 ) -> AbstractInteraction:
     """The fastest evaluator for `n` points of `S^{d-1}` and betas up to `beta`: Fourier modes on the circle, tiles of pairs elsewhere."""
     if d == 2 and not matrix:

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float
 
 from .._types import Scalar
@@ -34,7 +35,7 @@ class CircleFourier(AbstractInteraction):
             raise ValueError(f"modes = {self.modes}, block = {self.block}: expected both at least 1")
 
     @classmethod
-    def for_beta(cls, beta: ArrayLike, dtype: np.dtype = np.dtype(np.float64)) -> "CircleFourier":
+    def for_beta(cls, beta: ArrayLike, dtype: DTypeLike = np.float64) -> "CircleFourier":
         """The evaluator with the modes that the largest of the given betas needs, chosen by summing the tail.
 
         Raises:

@@ -27,8 +27,8 @@ class AbstractDirect(AbstractInteraction):
     def soft_maximum(
         self, kernel: Exponential, x: Float[Array, "M d"], y: Float[Array, "N d"], w: Float[Array, " N"]
     ) -> Float[Array, " M"]:
-        """By log-sum-exp; for beta < 1e-3 from the centred kernel, which keeps all digits down to beta = 0."""
-        small = kernel.beta < 1e-3
+        """By log-sum-exp; for `beta shift < 1/2` from the centred kernel, which keeps all digits down to beta = 0."""
+        small = kernel.beta * kernel.shift < 0.5
         # Each branch at a beta it can take: under vmap both are computed, and a NaN would reach the other's gradient.
         low = jnp.where(small, kernel.beta, jnp.zeros_like(kernel.beta))
         high = jnp.where(small, jnp.ones_like(kernel.beta), kernel.beta)
