@@ -20,10 +20,10 @@ demo: env
 	$(VENV)/bin/mflandscape plot results/demo
 
 test: env
-	$(PY) -m pytest -m "not slow"
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile
 
 test-slow: env
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile
 
 check: env
 	$(VENV)/bin/ruff format --check .

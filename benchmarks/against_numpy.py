@@ -18,6 +18,7 @@ import numpy as np
 from common import seconds, table, write
 
 import mflandscape as mfl
+from mflandscape.drifts import prepare
 from mflandscape.special import fourier_modes, scaled_bessel_host
 from mflandscape.sphere import AngleChart
 
@@ -73,7 +74,7 @@ def ours(n: int, beta: float):
 @eqx.filter_jit
 def bare_scan(drift, mu):
     """The loop one would write by hand around the same evaluator."""
-    chart, drift = AngleChart(), drift.prepare()
+    chart, drift = AngleChart(), prepare(drift)
 
     def step(u, _):
         at = mu.at(chart.points(u))
@@ -110,8 +111,9 @@ def step_times() -> list[dict]:
             rows.append(
                 {
                     "N": n, "beta": beta, "published_ms": 1e3 * published, "dense_ms": 1e3 * dense,
-                    "fourier_ms": 1e3 * fourier, "flow_ms": 1e3 * flow, "published/flow": published / flow, "best dense/flow": dense / flow,
-                    "best/flow": min(dense, fourier) / flow, "flow/scan": flow / scan, "error": error,
+                    "fourier_ms": 1e3 * fourier, "flow_ms": 1e3 * flow,
+                    "published/flow": published / flow, "best dense/flow": dense / flow,
+                    "best/flow": min(dense, fourier) / flow, "flows/scan": flow / scan, "error": error,
                 }
             )  # fmt: skip
     return rows
@@ -158,7 +160,7 @@ import jax; jax.config.update("jax_enable_x64", True); jax.config.update("jax_nu
 from mflandscape.experiment import Experiment
 from mflandscape.ensemble import run_lanes
 from mflandscape.presets import preset
-from mflandscape.flow import loop
+from mflandscape.flows import loop
 traces, step = [0], loop._step
 def counted(problem, state):
     traces[0] += 1

@@ -20,8 +20,8 @@ from common import table, write  # noqa: E402
 
 from mflandscape.ensemble import run_lanes  # noqa: E402
 from mflandscape.experiment import Experiment  # noqa: E402
-from mflandscape.flow import Unrolled  # noqa: E402
-from mflandscape.flow.solve import solve  # noqa: E402
+from mflandscape.flows import Unrolled  # noqa: E402
+from mflandscape.flows.solve import solve  # noqa: E402
 from mflandscape.presets import preset  # noqa: E402
 
 

@@ -1,59 +1,120 @@
 """A JAX particle engine for the mean-field landscape of attention with perceptrons.
 
-Energies of measures on the sphere, their Wasserstein gradient flows, and whole grids of them as one program. Nouns are frozen
-pytrees, verbs are functions; see the README for a first flow.
+Energies of measures on the sphere, their Wasserstein gradient flows, and whole grids of them as one program. Nouns
+are frozen pytrees, verbs are functions; see the README for a first flow.
 """
 
 from . import sphere as sphere
 from ._results import RESULTS as RESULTS
 from .activations import activation as activation
-from .clusters import Clusters as Clusters, cluster_threshold as cluster_threshold, find_clusters as find_clusters
+from .clusters import Clusters as Clusters
+from .clusters import cluster_threshold as cluster_threshold
+from .clusters import find_clusters as find_clusters
 from .drifts import (
     AbstractEnergy as AbstractEnergy,
+)
+from .drifts import (
     Attention as Attention,
+)
+from .drifts import (
     FreePerceptron as FreePerceptron,
+)
+from .drifts import (
     Perceptron as Perceptron,
+)
+from .drifts import (
     SoftmaxAttention as SoftmaxAttention,
 )
-from .flow import (
-    Brownian as Brownian,
-    ClustersSettled as ClustersSettled,
-    Euler as Euler,
-    flow as flow,
-    Forward as Forward,
-    MaxSteps as MaxSteps,
-    MaxTime as MaxTime,
-    Midpoint as Midpoint,
-    Observe as Observe,
-    Problem as Problem,
-    published_rule as published_rule,
+from .flows import (
     RK4 as RK4,
+)
+from .flows import (
+    Brownian as Brownian,
+)
+from .flows import (
+    ClustersSettled as ClustersSettled,
+)
+from .flows import (
+    Euler as Euler,
+)
+from .flows import (
+    Forward as Forward,
+)
+from .flows import (
+    MaxSteps as MaxSteps,
+)
+from .flows import (
+    MaxTime as MaxTime,
+)
+from .flows import (
+    Midpoint as Midpoint,
+)
+from .flows import (
+    Observe as Observe,
+)
+from .flows import (
+    Problem as Problem,
+)
+from .flows import (
     SaveAt as SaveAt,
+)
+from .flows import (
     SaveEvery as SaveEvery,
+)
+from .flows import (
     SaveLog as SaveLog,
+)
+from .flows import (
     Solution as Solution,
+)
+from .flows import (
     Stationary as Stationary,
+)
+from .flows import (
     Unrolled as Unrolled,
+)
+from .flows import (
+    flow as flow,
+)
+from .flows import (
+    published_rule as published_rule,
 )
 from .gradient import (
     dissipation as dissipation,
+)
+from .gradient import (
     first_variation as first_variation,
+)
+from .gradient import (
     hessian_vector_product as hessian_vector_product,
+)
+from .gradient import (
     residual as residual,
+)
+from .gradient import (
     velocity as velocity,
 )
 from .interactions import (
     Blocked as Blocked,
-    choose_interaction as choose_interaction,
+)
+from .interactions import (
     CircleFourier as CircleFourier,
+)
+from .interactions import (
     Dense as Dense,
 )
-from .measure import empirical as empirical, from_angles as from_angles, Measure as Measure, uniform as uniform
+from .interactions import (
+    choose_interaction as choose_interaction,
+)
+from .measure import Measure as Measure
+from .measure import empirical as empirical
+from .measure import from_angles as from_angles
+from .measure import uniform as uniform
 from .modes import density_modes as density_modes
 from .presets import preset as preset
 from .runner import run as run
 from .spec import Spec as Spec
-from .store import open_run as open
+from .store import open_run as open  # noqa: F401
 from .sweep import sweep as sweep
 
 __version__ = "0.1.0"
@@ -62,7 +123,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str):
     """`Adaptive`, which imports Diffrax, on first use."""
     if name == "Adaptive":
-        from .flow.adaptive import Adaptive
+        from .flows.adaptive import Adaptive
 
         return Adaptive
     raise AttributeError(f"module 'mflandscape' has no attribute {name!r}")

@@ -6,7 +6,9 @@ from jaxtyping import Array, Float
 
 
 def inner(x: Float[Array, "M d"], y: Float[Array, "N d"]) -> Float[Array, "M N"]:
-    """All inner products `<x_i, y_j>` at the highest precision the device has (TF32 would cost 4% of the kernel at beta 50)."""
+    """All inner products `<x_i, y_j>` at the highest precision the device has (TF32 would cost 4% of the kernel at
+    beta 50).
+    """
     return jnp.matmul(x, y.T, precision="highest")
 
 

@@ -17,7 +17,8 @@ class RESULTS(eqx.Enumeration):
     max_steps = "The step limit was reached first."
     nonfinite = "A position or velocity became infinite or not a number; the last finite state is returned."
     series_truncated = (
-        "The evaluator's series is too short for this beta, or its normaliser too small: the result is less accurate than promised; "
+        "The evaluator's series is too short for this beta, or its normaliser too small: "
+        "the result is less accurate than promised; "
         "choose the modes with CircleFourier.for_beta(largest beta), or take Dense or Blocked."
     )
 

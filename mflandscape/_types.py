@@ -1,4 +1,6 @@
-"""Shape words used in signatures: `N` particles, `M` targets, `d` ambient dimension, `J` neurons, `K` modes, `S` saved times."""
+"""Shape words used in signatures: `N` particles, `M` targets, `d` ambient dimension, `J` neurons, `K` modes, `S`
+saved times.
+"""
 
 from collections.abc import Callable
 from typing import Literal

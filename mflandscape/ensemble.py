@@ -20,9 +20,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from ._results import RESULTS
-from .flow import Problem, Solution
-from .flow.loop import FlowState, block, going, start
-from .flow.solve import finish
+from .flows import Problem, Solution
+from .flows.loop import FlowState, block, going, start
+from .flows.solve import finish
 
 _CHUNK_SECONDS = 0.1  # how long a chunk takes at most: long against its dispatch
 _CHUNKS_A_MEMBER = 10  # shorter chunks where members are short: a device whose members ended waits for the others

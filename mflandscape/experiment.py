@@ -12,7 +12,7 @@ import numpy as np
 from ._results import CONVERGED, NAMES, name_of
 from .clusters import cluster_threshold, find_clusters
 from .drifts import AbstractDrift, AbstractEnergy, Attention, FreePerceptron, Perceptron, SoftmaxAttention
-from .flow import (
+from .flows import (
     RK4,
     AbstractIntegrator,
     AbstractSave,
@@ -252,7 +252,8 @@ class Experiment:
         return {
             "kernel_convention": self.convention.sentence,
             "energy_convention": (
-                "energy = 1/2 sum_ij w_i w_j exp(beta (x_i.x_j - 1)) / beta + 1/2 sum_i w_i v(x_i), v = sum_j omega_j phi(a_j.x + b_j), phi' = 2 sigma; "
+                "energy = 1/2 sum_ij w_i w_j exp(beta (x_i.x_j - 1)) / beta + 1/2 sum_i w_i v(x_i), "
+                "v = sum_j omega_j phi(a_j.x + b_j), phi' = 2 sigma; "
                 + ("terms i = j included" if self.spec.self_attention else "terms i = j left out")
                 + "; without its infinite constant 1/(2 beta) at beta = 0; nan for drifts without an energy"
             ),
@@ -298,7 +299,7 @@ def _integrator(spec: Spec) -> AbstractIntegrator:
         return Brownian(fixed, spec.temperature) if spec.temperature > 0 else fixed
     import diffrax
 
-    from .flow.adaptive import Adaptive
+    from .flows.adaptive import Adaptive
 
     solver = {"tsit5": diffrax.Tsit5, "dopri5": diffrax.Dopri5, "dopri8": diffrax.Dopri8}[spec.integrator]
     return Adaptive(solver(scan_kind="bounded"), spec.rtol, spec.atol)

@@ -1,7 +1,7 @@
 """From a drift to a velocity: the only file with a sign.
 
-Ascent follows the gradient of the first variation (attraction), descent its opposite (repulsion); the measure is held fixed
-while the first variation is differentiated, so particles of weight 0 move too.
+Ascent follows the gradient of the first variation (attraction), descent its opposite (repulsion); the measure is
+held fixed while the first variation is differentiated, so particles of weight 0 move too.
 """
 
 import jax
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ._numerics import dot, safe_norm, safe_sqrt
 from ._types import Direction, Scalar
-from .drifts import AbstractDrift, AbstractEnergy, AbstractPotential
+from .drifts import AbstractDrift, AbstractEnergy, AbstractPotential, check
 from .measure import Measure
 from .sphere import tangent
 
@@ -36,7 +36,7 @@ def first_variation(drift: AbstractDrift, x: Float[Array, "M d"], mu: Measure) -
     """
     if not isinstance(drift, AbstractPotential):
         raise ValueError(f"{type(drift).__name__} has no potential: a first variation needs a sum of potentials")
-    drift.check(x.shape[1])
+    check(drift, x.shape[1])
     return drift.potential(x, mu)
 
 
@@ -49,7 +49,7 @@ def velocity(
         ValueError: an unknown direction, points of a dimension that the drift is not made for.
     """
     x = mu.x if at is None else at
-    drift.check(x.shape[1])
+    check(drift, x.shape[1])
     return sign(direction) * tangent(x, drift.field(x, mu))
 
 
@@ -66,9 +66,11 @@ def dissipation(drift: AbstractDrift, mu: Measure, direction: Direction = "desce
 
 
 def hessian_vector_product(energy: AbstractEnergy, mu: Measure, xi: Float[Array, "N d"]) -> Float[Array, "N d"]:
-    """The Wasserstein Hessian of `E` at `mu` applied to tangent vectors `xi (N, d)`, in the metric `sum_i w_i <xi_i, eta_i>`.
+    """The Wasserstein Hessian of `E` at `mu` applied to tangent vectors `xi (N, d)`, in the metric `sum_i w_i <xi_i,
+    eta_i>`.
 
-    The covariant derivative of the gradient field as all particles move: `H[xi, eta] = sum_i w_i <eta_i, result_i>`. Cost and
+    The covariant derivative of the gradient field as all particles move: `H[xi, eta] = sum_i w_i <eta_i, result_i>`.
+        Cost and
     memory of a few velocities. [MATH, section 6]
     """
 

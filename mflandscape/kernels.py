@@ -1,4 +1,6 @@
-"""Kernels: functions of the inner product `t = <x, y>`, closed under differentiation in their argument and parameters."""
+"""Kernels: functions of the inner product `t = <x, y>`, closed under differentiation in their argument and
+parameters.
+"""
 
 import abc
 from typing import Literal, get_args
@@ -30,10 +32,12 @@ class AbstractKernel(eqx.Module):
 
 
 class Exponential(AbstractKernel):
-    """The attention kernel `k(t) = e^{beta (t - shift)} / beta`, `shift = 1` unless a matrix stretches the sphere. [paper A, (2.2)]
+    """The attention kernel `k(t) = e^{beta (t - shift)} / beta`, `shift = 1` unless a matrix stretches the sphere.
+    [paper A, (2.2)]
 
     Computed as `(e^{beta (t - shift)} - 1)/beta`, finite at beta = 0, plus the constant `offset` = `1/beta`, which a
-    `centred` kernel leaves out (and beta = 0, where it is infinite). Derivatives: `k^(n) = beta^{n-1} e^{beta (t - shift)}`.
+    `centred` kernel leaves out (and beta = 0, where it is infinite). Derivatives: `k^(n) = beta^{n-1} e^{beta (t -
+    shift)}`.
 
     Raises:
         ValueError: beta negative, not finite, or not a scalar.
@@ -60,7 +64,9 @@ class Exponential(AbstractKernel):
         if self.centred:
             return jnp.zeros_like(self.beta)
         positive = self.beta > 0
-        return jnp.where(positive, 1 / jnp.where(positive, self.beta, jnp.ones_like(self.beta)), jnp.zeros_like(self.beta))
+        return jnp.where(
+            positive, 1 / jnp.where(positive, self.beta, jnp.ones_like(self.beta)), jnp.zeros_like(self.beta)
+        )
 
     def profile(self, t: Float[Array, "M N"], order: int = 0) -> Float[Array, "M N"]:
         """`k^(order)(t)`, element by element."""
@@ -92,7 +98,9 @@ class Exponential(AbstractKernel):
 
 
 class KernelTangent(AbstractKernel):
-    """Derivative of a kernel along a change `tangent` of its parameters (`None` where a parameter does not move): again a kernel."""
+    """Derivative of a kernel along a change `tangent` of its parameters (`None` where a parameter does not move):
+    again a kernel.
+    """
 
     kernel: AbstractKernel
     tangent: PyTree
@@ -119,7 +127,9 @@ def _power(beta: Scalar, n: int) -> Scalar:
 
 
 def relative_exponential(u: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """`(e^u - 1)/u`, by its series for |u| < 1/2: exact to rounding, and differentiable to all orders, through u = 0."""
+    """`(e^u - 1)/u`, by its series for |u| < 1/2: exact to rounding, and differentiable to all orders, through u =
+    0.
+    """
     small = jnp.abs(u) < 0.5
     inside = jnp.where(small, u, jnp.zeros_like(u))
     series = jnp.ones_like(u)
@@ -130,7 +140,9 @@ def relative_exponential(u: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 
 
 def relative_logarithm(u: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """`log(1 + u)/u`, by its series for |u| < 1/10: exact to rounding, and differentiable to all orders, through u = 0."""
+    """`log(1 + u)/u`, by its series for |u| < 1/10: exact to rounding, and differentiable to all orders, through u =
+    0.
+    """
     small = jnp.abs(u) < 0.1
     inside = jnp.where(small, u, jnp.zeros_like(u))
     series = jnp.zeros_like(u)
@@ -143,8 +155,8 @@ def relative_logarithm(u: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
 class KernelConvention(eqx.Module):
     """How a kernel convention reads in the shifted kernel's units, in which everything is computed. [MATH, section 2]
 
-    `"exponential"` is paper A's kernel `e^{beta t}/beta`: the shifted one with perceptron weights times `e^{-beta}`, and
-    times times `e^{-beta}`, energies and velocities times `e^{beta}` in what is reported.
+    `"exponential"` is paper A's kernel `e^{beta t}/beta`: the shifted one with perceptron weights times `e^{-beta}`,
+    and times times `e^{-beta}`, energies and velocities times `e^{beta}` in what is reported.
 
     Raises:
         ValueError: unknown name; beta so large that `e^beta` overflows the dtype.
@@ -161,7 +173,8 @@ class KernelConvention(eqx.Module):
         limit = float(np.log(np.finfo(np.dtype(dtype)).max))
         if self.name == "exponential" and beta > limit:
             raise ValueError(
-                f"beta = {beta} in the exponential convention: e^beta overflows {np.dtype(dtype).name} (limit {limit:.1f}); "
+                f"beta = {beta} in the exponential convention: e^beta overflows {np.dtype(dtype).name} "
+                f"(limit {limit:.1f}); "
                 "use the shifted kernel"
             )
 
@@ -180,7 +193,7 @@ class KernelConvention(eqx.Module):
         if self.name == "shifted":
             return "kernel exp(beta (x.y - 1)) / beta (shifted, as in the published simulations)"
         return (
-            "kernel exp(beta x.y) / beta (exponential, as in the theorems): integrated as the shifted kernel with perceptron weights "
-            "times e^-beta; dt, times, stops and residuals are in the shifted kernel's time; times times e^-beta and energies "
-            "and velocities times e^beta are the exponential kernel's"
+            "kernel exp(beta x.y) / beta (exponential, as in the theorems): integrated as the shifted kernel with "
+            "perceptron weights times e^-beta; dt, times, stops and residuals are in the shifted kernel's time; "
+            "times times e^-beta and energies and velocities times e^beta are the exponential kernel's"
         )

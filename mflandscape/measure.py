@@ -14,7 +14,9 @@ _ON_SPHERE = 1e-6  # how far from length 1 a point may lie before it is called a
 
 
 class Measure(eqx.Module):
-    """`mu = sum_i w_i delta_{x_i}`: points `x (N, d)` of the unit sphere, weights `w (N,)` of sum 1. [paper A, section 2]"""
+    """`mu = sum_i w_i delta_{x_i}`: points `x (N, d)` of the unit sphere, weights `w (N,)` of sum 1. [paper A,
+    section 2]
+    """
 
     x: Float[Array, "N d"]
     w: Float[Array, " N"]
@@ -40,7 +42,9 @@ def concrete(value: ArrayLike) -> bool:
 
 
 def as_floating(value: ArrayLike) -> Array:
-    """The array, integers turned into the default floating-point dtype; never of a weak type, which would be traced apart."""
+    """The array, integers turned into the default floating-point dtype; never of a weak type, which would be traced
+    apart.
+    """
     value = jnp.asarray(value)
     return jnp.asarray(value, value.dtype if jnp.issubdtype(value.dtype, jnp.floating) else float)
 
@@ -67,7 +71,9 @@ def empirical(x: ArrayLike, w: ArrayLike | None = None) -> Measure:
 
 def _check_points(x: np.ndarray) -> None:
     if not np.isfinite(x).all():
-        raise ValueError(f"point {int(np.argmin(np.isfinite(x).all(axis=1)))} is not finite: expected finite coordinates")
+        raise ValueError(
+            f"point {int(np.argmin(np.isfinite(x).all(axis=1)))} is not finite: expected finite coordinates"
+        )
     off = np.abs(np.linalg.norm(x, axis=1) - 1)
     if off.max() > _ON_SPHERE:
         worst = int(off.argmax())
@@ -112,7 +118,8 @@ def from_angles(theta: ArrayLike, w: ArrayLike | None = None) -> Measure:
 
 
 def perturbed_uniform(n: int, mode: int, amplitude: float, dtype: DTypeLike | None = None) -> Measure:
-    """Equal weights at the `(i + 1/2)/n` quantiles of the density `(1 + amplitude cos(mode theta)) / 2 pi` on the circle.
+    """Equal weights at the `(i + 1/2)/n` quantiles of the density `(1 + amplitude cos(mode theta)) / 2 pi` on the
+    circle.
 
     Raises:
         ValueError: n < 1, mode < 1, or |amplitude| >= 1 (the density would not be positive).

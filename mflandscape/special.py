@@ -15,9 +15,9 @@ def scaled_bessel(beta: Scalar, orders: int) -> tuple[Float[Array, " K"], Float[
     """`ive(k, beta) = e^-beta I_k(beta)` for k = 0..orders, and the same divided by beta.
 
     The second array holds `(ive(0, beta) - 1)/beta` at k = 0 and `ive(k, beta)/beta` above: the Fourier coefficients of
-    `(e^{beta(cos t - 1)} - 1)/beta`, finite down to beta = 0. Downward recurrence of the ratios `I_k/I_{k-1}` [DLMF 10.29],
-    normalised by `I_0 + 2 sum_k I_k = e^beta`; every term is positive, so nothing cancels. `orders` must reach past the
-    tail (`fourier_modes`). Cost O(orders).
+    `(e^{beta(cos t - 1)} - 1)/beta`, finite down to beta = 0. Downward recurrence of the ratios `I_k/I_{k-1}` [DLMF
+    10.29], normalised by `I_0 + 2 sum_k I_k = e^beta`; every term is positive, so nothing cancels. `orders` must
+    reach past the tail (`fourier_modes`). Cost O(orders).
     """
     top = orders + orders // 2 + 32
     k = jnp.arange(top, 0, -1, dtype=beta.dtype)
@@ -52,7 +52,9 @@ def scaled_bessel_host(beta: float, orders: int) -> np.ndarray:
 
 
 def series_tails(beta: float, orders: int) -> np.ndarray:
-    """`sum_{j>k} j ive(j, beta)` over the largest `j ive(j, beta)`, for k = 0..orders: what a velocity loses beyond mode k."""
+    """`sum_{j>k} j ive(j, beta)` over the largest `j ive(j, beta)`, for k = 0..orders: what a velocity loses beyond
+    mode k.
+    """
     weighted = np.arange(orders + 1) * scaled_bessel_host(beta, orders)
     peak = weighted.max()
     if peak == 0:

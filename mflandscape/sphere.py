@@ -1,4 +1,5 @@
-"""Geometry of the unit sphere `S^{d-1}`, `d >= 2`: maps, distances, bases, sampling, and the charts in which particles move.
+"""Geometry of the unit sphere `S^{d-1}`, `d >= 2`: maps, distances, bases, sampling, and the charts in which
+particles move.
 
 Angles and distances are in radians. Every map is differentiable with finite derivatives everywhere, at coincident and
 antipodal points too; no angle is ever taken as the arc cosine of an inner product.

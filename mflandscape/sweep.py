@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from .ensemble import run_lanes
-from .flow import Problem, Solution
+from .flows import Problem, Solution
 
 
 class Sweep(eqx.Module):

@@ -1,4 +1,6 @@
-"""Every test runs in float64, with strict dtype promotion, ranks that must agree, and warnings as errors; two virtual CPU devices."""
+"""Every test runs in float64, with strict dtype promotion, ranks that must agree, and warnings as errors; two
+virtual CPU devices.
+"""
 
 import jax
 import pytest

@@ -8,8 +8,8 @@ import pytest
 
 from mflandscape._results import name_of
 from mflandscape.drifts import Attention, Perceptron
-from mflandscape.flow import RK4, Euler, Forward, MaxSteps, MaxTime, Stationary, Unrolled, flow
-from mflandscape.flow.adaptive import Adaptive
+from mflandscape.flows import RK4, Euler, Forward, MaxSteps, MaxTime, Stationary, Unrolled, flow
+from mflandscape.flows.adaptive import Adaptive
 from mflandscape.interactions import Blocked, CircleFourier, Dense
 from mflandscape.measure import empirical
 from mflandscape.sphere import retract

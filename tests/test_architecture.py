@@ -19,7 +19,7 @@ FLOORS = (
     ("modes", "interactions"),
     ("drifts",),
     ("gradient",),
-    ("flow",),
+    ("flows",),
     ("ensemble", "weights", "starts"),
     ("_spec_checks",),
     ("spec",),

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import ive
 
 from mflandscape.drifts import Perceptron
-from mflandscape.flow import RK4, Brownian, Euler, MaxSteps, MaxTime, Observe, flow
-from mflandscape.flow.adaptive import Adaptive
+from mflandscape.flows import RK4, Brownian, Euler, MaxSteps, MaxTime, Observe, flow
+from mflandscape.flows.adaptive import Adaptive
 from mflandscape.measure import empirical
 
 KEY = jax.random.key(17)

@@ -19,7 +19,7 @@ from mflandscape import (
     sphere,
     velocity,
 )
-from mflandscape.drifts import AbstractEnergy, AbstractPotential
+from mflandscape.drifts import AbstractEnergy, AbstractPotential, defect, prepare
 
 N = 11
 both = pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -27,7 +27,12 @@ both = pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 
 def weights(d, j=4):
     rng = np.random.default_rng(3)
-    return {"a": rng.normal(size=(j, d)), "omega": rng.normal(size=j), "bias": 0.3 * rng.normal(size=j), "w": rng.normal(size=(j, d))}
+    return {
+        "a": rng.normal(size=(j, d)),
+        "omega": rng.normal(size=j),
+        "bias": 0.3 * rng.normal(size=j),
+        "w": rng.normal(size=(j, d)),
+    }
 
 
 def symmetric(d, seed):
@@ -78,7 +83,10 @@ def cloud(d, dtype=jnp.float64, n=N):
 
 def value(x, w, beta, b, shift):
     """`1/2 sum_ij w_i w_j e^{beta (x_i B x_j - shift)}/beta`, by a double loop."""
-    return sum(w[i] * w[j] * np.exp(beta * (x[i] @ b @ x[j] - shift)) / beta for i in range(len(w)) for j in range(len(w))) / 2
+    return (
+        sum(w[i] * w[j] * np.exp(beta * (x[i] @ b @ x[j] - shift)) / beta for i in range(len(w)) for j in range(len(w)))
+        / 2
+    )
 
 
 def differences(f, x, h=1e-4):
@@ -96,7 +104,7 @@ def everything(drift, mu):
     """Velocity of the drift and of the prepared drift, defect; value and potential of those that have them."""
     energies = (drift(mu),) if isinstance(drift, AbstractEnergy) else ()
     potentials = (drift.potential(mu.x, mu),) if isinstance(drift, AbstractPotential) else ()
-    return velocity(drift, mu, "ascent"), velocity(drift.prepare(), mu), drift.defect(mu), *energies, *potentials
+    return velocity(drift, mu, "ascent"), velocity(prepare(drift), mu), defect(drift, mu), *energies, *potentials
 
 
 @every
@@ -141,7 +149,9 @@ def test_massless_particles_move_and_move_no_one(name, d):
 @pytest.mark.parametrize("beta", [0.1, 5.0, 50.0])
 def test_attention_is_the_double_sum(d, beta):
     mu = cloud(d)
-    assert float(Attention(beta)(mu)) == pytest.approx(value(np.asarray(mu.x), np.asarray(mu.w), beta, np.eye(d), 1.0), rel=1e-13)
+    assert float(Attention(beta)(mu)) == pytest.approx(
+        value(np.asarray(mu.x), np.asarray(mu.w), beta, np.eye(d), 1.0), rel=1e-13
+    )
     x, w = np.asarray(mu.x), np.asarray(mu.w)
     gradient = np.exp(beta * (x @ x.T - 1)) @ (w[:, None] * x)
     np.testing.assert_allclose(
@@ -150,7 +160,9 @@ def test_attention_is_the_double_sum(d, beta):
 
 
 def test_two_heads_with_different_matrices():
-    """The sum of two attentions is the explicit double sum, and its velocity that sum's finite difference over the weight."""
+    """The sum of two attentions is the explicit double sum, and its velocity that sum's finite difference over the
+    weight.
+    """
     d, heads = 3, [(3.0, symmetric(3, 0)), (1.5, symmetric(3, 1))]
     mu = cloud(d)
     energy = sum((Attention(beta, matrix=b) for beta, b in heads[1:]), start=Attention(heads[0][0], matrix=heads[0][1]))
@@ -214,12 +226,16 @@ def test_softmax_field_is_the_gradient_over_the_normaliser(matrix, beta):
 @pytest.mark.parametrize("beta", [0.1, 5.0, 50.0])
 @pytest.mark.parametrize("interaction", [None, CircleFourier.for_beta(50.0)], ids=["dense", "circle_fourier"])
 def test_the_circle_in_the_published_angle_form(beta, interaction):
-    """`(1/N) sum_j e^{beta(cos(th_j - th_i) - 1)} sin(th_j - th_i) + sum_j omega_j sigma(a_j.x) (a_j . t)`. [MATH, section 3]"""
+    """`(1/N) sum_j e^{beta(cos(th_j - th_i) - 1)} sin(th_j - th_i) + sum_j omega_j sigma(a_j.x) (a_j . t)`. [MATH,
+    section 3]
+    """
     theta = np.random.default_rng(0).uniform(0, 2 * np.pi, 30)
     a, omega = weights(2)["a"], weights(2)["omega"]
     gap = theta[None, :] - theta[:, None]
     x, t = np.stack([np.cos(theta), np.sin(theta)], 1), np.stack([-np.sin(theta), np.cos(theta)], 1)
-    expected = np.mean(np.exp(beta * (np.cos(gap) - 1)) * np.sin(gap), axis=1) + (np.maximum(x @ a.T, 0) * (t @ a.T)) @ omega
+    expected = (
+        np.mean(np.exp(beta * (np.cos(gap) - 1)) * np.sin(gap), axis=1) + (np.maximum(x @ a.T, 0) * (t @ a.T)) @ omega
+    )
     drift = Attention(beta, interaction=interaction) + Perceptron(a, omega)
     v = velocity(drift, empirical(jnp.asarray(x)), "ascent")
     np.testing.assert_allclose(np.sum(np.asarray(v) * t, axis=1), expected, atol=2e-14)
@@ -227,7 +243,10 @@ def test_the_circle_in_the_published_angle_form(beta, interaction):
 
 SIGMAS = {
     "relu": (lambda s: np.maximum(s, 0), lambda s: np.maximum(s, 0) ** 2),
-    "gelu": (lambda s: s * ndtr(s), lambda s: (s**2 - 1) * ndtr(s) + s * np.exp(-(s**2) / 2) / np.sqrt(2 * np.pi) + 0.5),
+    "gelu": (
+        lambda s: s * ndtr(s),
+        lambda s: (s**2 - 1) * ndtr(s) + s * np.exp(-(s**2) / 2) / np.sqrt(2 * np.pi) + 0.5,
+    ),
     "tanh": (np.tanh, lambda s: 2 * np.log(np.cosh(s))),
     "custom": (np.sin, lambda s: 2 - 2 * np.cos(s)),
 }
@@ -241,7 +260,10 @@ def test_perceptrons_are_their_closed_forms(name, biased):
     activation = jnp.sin if name == "custom" else name
     sigma, phi = SIGMAS[name]
     x, s = np.asarray(mu.x), np.asarray(mu.x) @ v["a"].T + (v["bias"] if biased else 0)
-    gradient_form, free_form = Perceptron(v["a"], v["omega"], bias, activation), FreePerceptron(v["a"], v["w"], bias, activation)
+    gradient_form, free_form = (
+        Perceptron(v["a"], v["omega"], bias, activation),
+        FreePerceptron(v["a"], v["w"], bias, activation),
+    )
     assert float(gradient_form(mu)) == pytest.approx(np.asarray(mu.w) @ phi(s) @ v["omega"] / 2, rel=1e-13)
     for drift, g in [(gradient_form, sigma(s) * v["omega"] @ v["a"]), (free_form, sigma(s) @ v["w"])]:
         np.testing.assert_allclose(velocity(drift, mu, "ascent"), g - np.sum(g * x, 1, keepdims=True) * x, atol=1e-14)
@@ -260,7 +282,11 @@ def test_integer_vectors_do_not_truncate_the_outputs():
 
 
 def test_sums_know_what_they_are():
-    energy, potential, field = Attention(1.0) + perceptron(2), SoftmaxAttention(1.0) + perceptron(2), Attention(1.0) + free(2)
+    energy, potential, field = (
+        Attention(1.0) + perceptron(2),
+        SoftmaxAttention(1.0) + perceptron(2),
+        Attention(1.0) + free(2),
+    )
     assert isinstance(energy, AbstractEnergy)
     assert isinstance(potential, AbstractPotential) and not isinstance(potential, AbstractEnergy)
     assert not isinstance(field, AbstractPotential)
@@ -302,8 +328,8 @@ def test_batched_over_beta_scale_and_starts_with_one_trace():
 def test_too_few_modes_and_lost_digits_show_in_the_defect():
     mu = cloud(2)
     short, enough = CircleFourier(5), CircleFourier.for_beta(50.0)
-    assert float((Attention(50.0, interaction=short) + perceptron(2)).defect(mu)) > 1
-    assert float((Attention(50.0, interaction=enough) + perceptron(2)).defect(mu)) <= 1
+    assert float(defect(Attention(50.0, interaction=short) + perceptron(2), mu)) > 1
+    assert float(defect(Attention(50.0, interaction=enough) + perceptron(2), mu)) <= 1
     alone = empirical(jnp.asarray([[1.0, 0.0], [-1.0, 0.0]]), np.array([1.0, 0.0]))
     assert float(SoftmaxAttention(50.0, interaction=enough).defect(alone)) > 1
     assert float(SoftmaxAttention(50.0).defect(alone)) == 0
@@ -313,14 +339,32 @@ BAD = {
     "negative beta": (lambda: Attention(-1.0), "beta = -1.*beta >= 0"),
     "nan beta": (lambda: SoftmaxAttention(np.nan), "beta = nan"),
     "oblong matrix": (lambda: Attention(1.0, matrix=np.ones((2, 3))), r"matrix of shape \(2, 3\).*symmetric"),
-    "asymmetric matrix": (lambda: Attention(1.0, matrix=np.array([[1.0, 1.0], [0.0, 1.0]])), r"not finite and symmetric.*\(B \+ B\^T\)/2"),
+    "asymmetric matrix": (
+        lambda: Attention(1.0, matrix=np.array([[1.0, 1.0], [0.0, 1.0]])),
+        r"not finite and symmetric.*\(B \+ B\^T\)/2",
+    ),
     "nan matrix": (lambda: SoftmaxAttention(1.0, matrix=np.full((2, 2), np.nan)), "not finite and symmetric"),
     "matrix without self": (lambda: Attention(1.0, matrix=np.eye(2), self_interaction=False), "diagonal terms"),
-    "matrix on the circle": (lambda: Attention(1.0, matrix=np.eye(2), interaction=CircleFourier(9)), "matrix B.*Dense or Blocked"),
-    "softmax matrix on the circle": (lambda: SoftmaxAttention(1.0, matrix=np.eye(2), interaction=CircleFourier(9)), "matrix B"),
-    "matrix of another d": (lambda: velocity(Attention(1.0, matrix=np.eye(2)), cloud(3)), r"shape \(2, 2\).*dimension 3"),
-    "circle of another d": (lambda: velocity(Attention(1.0, interaction=CircleFourier(9)), cloud(3)), "dimension 3.*d = 2"),
-    "neurons of another d": (lambda: velocity(Attention(1.0) + perceptron(2), cloud(3)), "dimension 2 for points of dimension 3"),
+    "matrix on the circle": (
+        lambda: Attention(1.0, matrix=np.eye(2), interaction=CircleFourier(9)),
+        "matrix B.*Dense or Blocked",
+    ),
+    "softmax matrix on the circle": (
+        lambda: SoftmaxAttention(1.0, matrix=np.eye(2), interaction=CircleFourier(9)),
+        "matrix B",
+    ),
+    "matrix of another d": (
+        lambda: velocity(Attention(1.0, matrix=np.eye(2)), cloud(3)),
+        r"shape \(2, 2\).*dimension 3",
+    ),
+    "circle of another d": (
+        lambda: velocity(Attention(1.0, interaction=CircleFourier(9)), cloud(3)),
+        "dimension 3.*d = 2",
+    ),
+    "neurons of another d": (
+        lambda: velocity(Attention(1.0) + perceptron(2), cloud(3)),
+        "dimension 2 for points of dimension 3",
+    ),
     "free of another d": (lambda: velocity(free(2), cloud(3)), "dimension 2 for points of dimension 3"),
     "flat a": (lambda: Perceptron(np.ones(3), np.ones(3)), r"a of shape \(3,\).*\(J, d\)"),
     "no neuron": (lambda: Perceptron(np.ones((0, 3)), np.ones(0)), "at least one neuron"),

@@ -12,8 +12,8 @@ from mflandscape.activations import activation
 from mflandscape.clusters import cluster_threshold
 from mflandscape.drifts import Attention, Perceptron
 from mflandscape.ensemble import default_lanes, run_lanes
-from mflandscape.flow import MaxSteps, Observe, Problem, SaveEvery, SaveLog, Stationary, Unrolled, published_rule
-from mflandscape.flow.solve import solve
+from mflandscape.flows import MaxSteps, Observe, Problem, SaveEvery, SaveLog, Stationary, Unrolled, published_rule
+from mflandscape.flows.solve import solve
 from mflandscape.interactions import CircleFourier
 from mflandscape.measure import from_angles
 from mflandscape.starts import expand_seeds, numpy_start

@@ -159,9 +159,13 @@ def test_residual_vanishes_with_finite_derivatives_at_a_critical_point(d):
     assert bool(jnp.isfinite(jax.grad(lambda x: sum(residual(Attention(5.0), mu.at(x))))(mu.x)).all())
 
 
-@pytest.mark.parametrize("interaction", [Dense(), Blocked(5), CircleFourier.for_beta(50.0)], ids=["dense", "blocked", "fourier"])
+@pytest.mark.parametrize(
+    "interaction", [Dense(), Blocked(5), CircleFourier.for_beta(50.0)], ids=["dense", "blocked", "fourier"]
+)
 def test_hessian_on_the_circle_is_the_closed_form(interaction):
-    """`1/2 sum m_i m_j k2(t_i - t_j)(xi_i - xi_j)^2 + 1/2 sum m_i v'' xi_i^2`, v = omega (a.x)_+^2 here. [MATH, section 6]"""
+    """`1/2 sum m_i m_j k2(t_i - t_j)(xi_i - xi_j)^2 + 1/2 sum m_i v'' xi_i^2`, v = omega (a.x)_+^2 here. [MATH,
+    section 6]
+    """
     rng = np.random.default_rng(0)
     t, xi, a, omega = rng.uniform(0, 2 * np.pi, 13), rng.normal(size=13), np.array([[0.6, -1.3]]), 0.8
     m, gap = np.arange(1, 14) / 91, t[:, None] - t[None, :]

@@ -9,8 +9,8 @@ from scipy.special import erf
 
 from mflandscape._results import name_of
 from mflandscape.drifts import Attention, Perceptron
-from mflandscape.flow import RK4, Euler, MaxSteps, MaxTime, Midpoint, Observe, SaveEvery, flow
-from mflandscape.flow.adaptive import Adaptive
+from mflandscape.flows import RK4, Euler, MaxSteps, MaxTime, Midpoint, Observe, SaveEvery, flow
+from mflandscape.flows.adaptive import Adaptive
 from mflandscape.measure import empirical
 
 FIXED = {"euler": (Euler, 1), "midpoint": (Midpoint, 2), "rk4": (RK4, 4)}

@@ -43,7 +43,9 @@ def test_profile_is_the_formula_in_extended_precision(beta, dtype, order, shift)
 @pytest.mark.parametrize("beta", BETAS[1:])
 def test_the_constant_is_one_over_beta(beta):
     kernel = Exponential(beta)
-    np.testing.assert_allclose(kernel.profile(row(T))[0], np.asarray(exact(beta, T, centred=False), float), atol=2e-16 / beta)
+    np.testing.assert_allclose(
+        kernel.profile(row(T))[0], np.asarray(exact(beta, T, centred=False), float), atol=2e-16 / beta
+    )
     assert float(kernel.profile(row([1.0]))[0, 0]) == 1 / beta
     assert float(kernel.centre().profile(row([1.0]))[0, 0]) == 0.0
 
@@ -165,9 +167,13 @@ def test_the_tangents_series_is_its_profile(order):
 
 def test_a_tangent_of_a_tangent_is_the_second_derivative():
     first = along(Exponential(2.0, centred=True), (1.0, None))
-    second = KernelTangent(first, KernelTangent(along(first.kernel, (1.0, None)).tangent, jax.tree.map(jnp.zeros_like, first.tangent)))
+    second = KernelTangent(
+        first, KernelTangent(along(first.kernel, (1.0, None)).tangent, jax.tree.map(jnp.zeros_like, first.tangent))
+    )
     f = lambda b: Exponential(b, centred=True).profile(row(T))  # noqa: E731
-    np.testing.assert_allclose(second.profile(row(T)), jax.jacfwd(jax.jacfwd(f))(jnp.asarray(2.0)), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        second.profile(row(T)), jax.jacfwd(jax.jacfwd(f))(jnp.asarray(2.0)), rtol=1e-12, atol=1e-15
+    )
 
 
 U = np.concatenate([[0.0], np.outer([-1, 1], np.logspace(-300, 1.5, 60)).ravel(), [0.4999, 0.5001, -0.4999, -0.5001]])

@@ -16,9 +16,15 @@ BAD = {
     "vector": (lambda: measure.empirical(np.ones(3)), r"shape \(3,\).*\(N, d\)"),
     "nan point": (lambda: measure.empirical(np.array([[1.0, 0.0], [np.nan, 1.0]])), "point 1 is not finite"),
     "infinite point": (lambda: measure.empirical(np.array([[np.inf, 0.0], [0.0, 1.0]])), "point 0 is not finite"),
-    "off the sphere": (lambda: measure.empirical(np.array([[1.0, 0.0], [0.0, 1.1]])), r"point 1 has length 1\.1.*retract"),
+    "off the sphere": (
+        lambda: measure.empirical(np.array([[1.0, 0.0], [0.0, 1.1]])),
+        r"point 1 has length 1\.1.*retract",
+    ),
     "wrong shape": (lambda: measure.empirical(SQUARE, np.ones(3) / 3), r"shape \(3,\) for 4 points.*\(4,\)"),
-    "negative": (lambda: measure.empirical(SQUARE, np.array([0.5, 0.5, 0.5, -0.5])), "weights between -0.5 and 0.5.*>= 0"),
+    "negative": (
+        lambda: measure.empirical(SQUARE, np.array([0.5, 0.5, 0.5, -0.5])),
+        "weights between -0.5 and 0.5.*>= 0",
+    ),
     "nan weight": (lambda: measure.empirical(SQUARE, np.array([0.5, 0.5, np.nan, 0.0])), "finite weights"),
     "infinite weight": (lambda: measure.empirical(SQUARE, np.array([0.5, 0.5, np.inf, 0.0])), "finite weights"),
     "sum": (lambda: measure.empirical(SQUARE, np.array([0.5, 0.5, 0.5, 0.5])), "weights of sum 2.*divide"),

@@ -8,7 +8,7 @@ import pytest
 from mflandscape._results import name_of
 from mflandscape.clusters import arc_clusters, cluster_threshold
 from mflandscape.drifts import Attention, Perceptron
-from mflandscape.flow import (
+from mflandscape.flows import (
     Euler,
     MaxSteps,
     MaxTime,
@@ -20,7 +20,7 @@ from mflandscape.flow import (
     Stationary,
     flow,
 )
-from mflandscape.flow.adaptive import Adaptive
+from mflandscape.flows.adaptive import Adaptive
 from mflandscape.gradient import residual
 from mflandscape.measure import empirical
 

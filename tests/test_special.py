@@ -11,7 +11,16 @@ from mflandscape.special import fourier_modes, scaled_bessel, scaled_bessel_host
 BETAS = [0.0, 1e-6, 0.1, 1.0, 5.0, 50.0, 1e3, 1e4, 1e5]
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 # MATH.md, section 4: beta -> terms for a tail below 1e-16 and 1e-8 of the largest
-TABLE = {0.1: (9, 6), 1.0: (16, 10), 5.0: (26, 17), 10.0: (34, 23), 50.0: (67, 47), 100.0: (92, 66), 1e3: (286, 211), 1e4: (912, 680)}
+TABLE = {
+    0.1: (9, 6),
+    1.0: (16, 10),
+    5.0: (26, 17),
+    10.0: (34, 23),
+    50.0: (67, 47),
+    100.0: (92, 66),
+    1e3: (286, 211),
+    1e4: (912, 680),
+}
 betas = pytest.mark.parametrize("beta", BETAS)
 both = pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
 
@@ -83,7 +92,9 @@ def test_reverse_mode_is_forward_mode(beta):
 def test_the_host_computes_the_same(beta):
     count = int(12 * np.sqrt(beta) + 41)
     expected = coefficients(beta, INTEGRANDS[0], count)
-    np.testing.assert_allclose(scaled_bessel_host(beta, count - 1), expected, rtol=0, atol=3e-14 * max(1, beta / 1e4) * expected.max())
+    np.testing.assert_allclose(
+        scaled_bessel_host(beta, count - 1), expected, rtol=0, atol=3e-14 * max(1, beta / 1e4) * expected.max()
+    )
 
 
 @pytest.mark.parametrize("beta", TABLE)

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,27 +8,43 @@ import pytest
 from mflandscape import sphere
 
 DTYPES = [jnp.float32, jnp.float64]
-DIMENSIONS = [2, 3, 5, 17]
-SEPARATIONS = [1e-15, 1e-12, 1e-8, 1e-5, 1e-3, 0.1, 1.0, 3.0, np.pi - 1e-3, np.pi - 1e-5, np.pi - 1e-8, np.pi - 1e-12, np.pi]
+SEPARATIONS = [
+    1e-15,
+    1e-12,
+    1e-8,
+    1e-5,
+    1e-3,
+    0.1,
+    1.0,
+    3.0,
+    np.pi - 1e-3,
+    np.pi - 1e-5,
+    np.pi - 1e-8,
+    np.pi - 1e-12,
+    np.pi,
+]
 both = pytest.mark.parametrize("dtype", DTYPES)
-dimensions = pytest.mark.parametrize("d", DIMENSIONS)
+dimensions = pytest.mark.parametrize("d", [2, 3, 17])
+exp, log, distance = jax.jit(sphere.exp), jax.jit(sphere.log), jax.jit(sphere.distance)
+tangent, retract, tangent_basis = jax.jit(sphere.tangent), jax.jit(sphere.retract), jax.jit(sphere.tangent_basis)
 
 
+@functools.cache
 def points(d, n=20, seed=0, dtype=jnp.float64):
     return sphere.uniform(jax.random.key(seed), n, d, dtype)
 
 
+@functools.cache
 def pairs(d, n=20, dtype=jnp.float64):
     x = points(d, n, 0, dtype)
-    v = sphere.tangent(x, jax.random.normal(jax.random.key(1), (n, d), dtype))
-    return x, sphere.retract(v)
+    return x, retract(tangent(x, jax.random.normal(jax.random.key(1), (n, d), dtype)))
 
 
 def eps(dtype):
     return float(jnp.finfo(dtype).eps)
 
 
-# Maps of a point x and a tangent vector v (names with "to_": a second point), differentiated where points meet or oppose.
+# Maps of a point x and a tangent vector v ("to_": a second point), differentiated where points meet or oppose.
 MAPS = {
     "tangent": sphere.tangent,
     "retract": lambda x, v: sphere.retract(x + v),
@@ -45,10 +63,10 @@ MAPS = {
 def test_tangent_is_the_orthogonal_projection(d, dtype):
     x, _ = pairs(d, dtype=dtype)
     v = jax.random.normal(jax.random.key(2), x.shape, dtype)
-    p = sphere.tangent(x, v)
+    p = tangent(x, v)
     assert p.dtype == dtype
     np.testing.assert_allclose(jnp.sum(p * x, axis=1), 0, atol=20 * eps(dtype))
-    np.testing.assert_allclose(sphere.tangent(x, p), p, atol=20 * eps(dtype))
+    np.testing.assert_allclose(tangent(x, p), p, atol=20 * eps(dtype))
     np.testing.assert_allclose(v - p, jnp.sum(v * x, axis=1)[:, None] * x, atol=20 * eps(dtype))
 
 
@@ -57,7 +75,7 @@ def test_tangent_is_the_orthogonal_projection(d, dtype):
 def test_exp_is_the_great_circle(d, dtype):
     length = np.array([0.0, 1e-9, 0.05, 0.0999, 0.1001, 0.2, 1.0, 3.0, 7.0], dtype)[:, None]
     x, u = pairs(d, len(length), dtype)
-    y = sphere.exp(x, length * u)
+    y = exp(x, length * u)
     expected = np.cos(length) * np.asarray(x, float) + np.sin(length) * np.asarray(u, float)
     assert y.dtype == dtype
     np.testing.assert_allclose(y, expected, atol=20 * eps(dtype))
@@ -67,18 +85,18 @@ def test_exp_is_the_great_circle(d, dtype):
 @both
 def test_log_is_the_inverse_of_exp(d, dtype):
     x, u = pairs(d, len(SEPARATIONS), dtype)
-    y = sphere.retract(sphere.exp(x, jnp.asarray(SEPARATIONS, dtype)[:, None] * u))
-    v = sphere.log(x, y)
-    np.testing.assert_allclose(sphere.exp(x, v), y, atol=40 * eps(dtype))
+    y = retract(exp(x, jnp.asarray(SEPARATIONS, dtype)[:, None] * u))
+    v = log(x, y)
+    np.testing.assert_allclose(exp(x, v), y, atol=40 * eps(dtype))
     np.testing.assert_allclose(jnp.sum(x * v, axis=1), 0, atol=20 * eps(dtype))
-    np.testing.assert_allclose(jnp.linalg.norm(v, axis=1), sphere.distance(x, y), rtol=40 * eps(dtype), atol=20 * eps(dtype))
+    np.testing.assert_allclose(jnp.linalg.norm(v, axis=1), distance(x, y), rtol=40 * eps(dtype), atol=20 * eps(dtype))
 
 
 @dimensions
 @both
 def test_log_of_the_antipode_has_length_pi(d, dtype):
     x = points(d, dtype=dtype)
-    np.testing.assert_allclose(sphere.log(x, -x), jnp.pi * sphere.tangent_basis(x)[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(log(x, -x), jnp.pi * tangent_basis(x)[:, 0], rtol=1e-6)
 
 
 @dimensions
@@ -87,7 +105,7 @@ def test_distance_is_exact_at_all_separations(d):
     x = np.zeros((len(SEPARATIONS), d))
     y = np.zeros((len(SEPARATIONS), d))
     x[:, 0], y[:, 0], y[:, 1] = 1, np.cos(SEPARATIONS), np.sin(SEPARATIONS)
-    np.testing.assert_allclose(sphere.distance(jnp.asarray(x), jnp.asarray(y)), SEPARATIONS, rtol=4e-16)
+    np.testing.assert_allclose(distance(jnp.asarray(x), jnp.asarray(y)), SEPARATIONS, rtol=4e-16)
 
 
 @both
@@ -95,13 +113,13 @@ def test_distance_is_exact_at_all_separations(d):
 def test_distance_of_neighbours_resolves_what_a_product_cannot(dtype, factor):
     small = factor * eps(dtype)
     y = jnp.asarray([[1.0, small]], dtype)
-    assert float(sphere.distance(jnp.asarray([[1.0, 0.0]], dtype), y)[0]) == pytest.approx(small, rel=4 * eps(dtype))
+    assert float(distance(jnp.asarray([[1.0, 0.0]], dtype), y)[0]) == pytest.approx(small, rel=4 * eps(dtype))
 
 
 def test_distance_is_rotation_invariant_and_symmetric():
     x, y = points(5), points(5, seed=3)
     q = jnp.linalg.qr(jax.random.normal(jax.random.key(4), (5, 5)))[0]
-    np.testing.assert_allclose(sphere.distance(x @ q, y @ q), sphere.distance(y, x), rtol=1e-14)
+    np.testing.assert_allclose(distance(x @ q, y @ q), distance(y, x), rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -111,7 +129,7 @@ def test_first_and_second_derivatives_are_finite_at_coincident_and_antipodal_poi
     x = jnp.asarray(np.eye(d)[[0, 0, 0, 0]], dtype)
     v = jnp.asarray(np.array([0.0, np.pi, 1e-14, np.pi - 1e-14])[:, None] * np.eye(d)[[1]], dtype)
     if name.startswith("to_"):
-        v = sphere.exp(x, v)
+        v = exp(x, v)
     total = lambda x, v: jnp.sum(jnp.sin(MAPS[name](x, v)))  # noqa: E731
     first = jax.grad(total, argnums=(0, 1))
     second = jax.jacfwd(first, argnums=(0, 1))
@@ -123,23 +141,23 @@ def test_first_and_second_derivatives_are_finite_at_coincident_and_antipodal_poi
 def test_gradient_of_the_distance_is_the_unit_geodesic(d):
     separation = np.array([1e-12, 1e-3, 1.0, np.pi - 1e-3])[:, None]
     x, u = pairs(d, 4)
-    y = sphere.exp(x, separation * u)
-    gradient = sphere.tangent(x, jax.grad(lambda x: jnp.sum(sphere.distance(x, y)))(x))
+    y = exp(x, separation * u)
+    gradient = tangent(x, jax.jit(jax.grad(lambda x: jnp.sum(distance(x, y))))(x))
     assert np.all(np.abs(gradient + u) < 1e-14 + 1e-15 / separation + 1e-15 / (np.pi - separation))
 
 
-@pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.parametrize("d", [2, 3])
 def test_half_the_squared_distance_has_the_identity_as_hessian_where_points_meet(d):
     x, u = pairs(d, 1)
-    f = lambda s: 0.5 * sphere.distance(x, sphere.exp(x, s * u))[0] ** 2  # noqa: E731
-    assert float(jax.grad(jax.grad(f))(1e-7)) == pytest.approx(1, rel=1e-7)
+    f = lambda s: 0.5 * distance(x, exp(x, s * u))[0] ** 2  # noqa: E731
+    assert float(jax.jit(jax.grad(jax.grad(f)))(1e-7)) == pytest.approx(1, rel=1e-7)
 
 
 @pytest.mark.parametrize("length", [0.0, 0.099, 0.101, 2.0])
 def test_derivatives_of_exp_agree_with_the_closed_form(length):
     x, u = jnp.asarray([[1.0, 0.0, 0.0]]), jnp.asarray([[0.0, 1.0, 0.0]])
-    curve = lambda s: sphere.exp(x, s * u)[0]  # noqa: E731
-    third = jax.jacfwd(jax.jacfwd(jax.jacfwd(curve)))(length)
+    curve = lambda s: exp(x, s * u)[0]  # noqa: E731
+    third = jax.jit(jax.jacfwd(jax.jacfwd(jax.jacfwd(curve))))(length)
     np.testing.assert_allclose(third, [np.sin(length), -np.cos(length), 0], atol=1e-13)
 
 
@@ -147,31 +165,31 @@ def test_derivatives_of_exp_agree_with_the_closed_form(length):
 @both
 def test_log_differentiates_to_the_identity_at_coincident_points(d, dtype):
     x, u = pairs(d, dtype=dtype)
-    _, moved = jax.jvp(lambda y: sphere.log(x, y), (x,), (u,))
+    _, moved = jax.jvp(lambda y: log(x, y), (x,), (u,))
     np.testing.assert_allclose(moved, u, atol=20 * eps(dtype))
 
 
-@dimensions
+@pytest.mark.parametrize("d", [2, 3, 5, 17])
 @both
 def test_tangent_bases_are_orthonormal_at_and_near_the_poles_too(d, dtype):
     pole, scatter = np.eye(d)[[-1]], np.asarray(points(d))
     near = [sign * pole + size * scatter for sign in (1, -1) for size in (0, 1e-300, 1e-17, 1e-9, 1e-3, 1)]
-    x = sphere.retract(jnp.asarray(np.concatenate([*near, scatter]), dtype))
-    frames = jnp.concatenate([sphere.tangent_basis(x), x[:, None]], axis=1)
+    x = retract(jnp.asarray(np.concatenate([*near, scatter]), dtype))
+    frames = jnp.concatenate([tangent_basis(x), x[:, None]], axis=1)
     assert frames.dtype == dtype
     grams = jnp.einsum("nid,njd->nij", frames, frames, precision="highest")
     np.testing.assert_allclose(grams, np.broadcast_to(np.eye(d), grams.shape), atol=10 * eps(dtype))
 
 
 def test_the_tangent_of_the_circle_turns_counter_clockwise():
-    np.testing.assert_array_equal(sphere.tangent_basis(jnp.asarray([[1.0, 0.0], [0.0, 1.0]])), [[[0, 1]], [[-1, 0]]])
+    np.testing.assert_array_equal(tangent_basis(jnp.asarray([[1.0, 0.0], [0.0, 1.0]])), [[[0, 1]], [[-1, 0]]])
 
 
 @both
 def test_retract_normalises_and_leaves_the_origin(dtype):
     tiny = float(jnp.finfo(dtype).tiny)
     x = jnp.asarray([[3.0, 4.0], [0.0, 0.0], [3 * tiny, 4 * tiny], [3 / (8 * tiny), 4 / (8 * tiny)]], dtype)
-    np.testing.assert_allclose(sphere.retract(x), [[0.6, 0.8], [0, 0], [0.6, 0.8], [0.6, 0.8]], rtol=2 * eps(dtype))
+    np.testing.assert_allclose(retract(x), [[0.6, 0.8], [0, 0], [0.6, 0.8], [0.6, 0.8]], rtol=2 * eps(dtype))
 
 
 @both
@@ -207,7 +225,7 @@ def test_a_chart_step_follows_the_exponential_map(d):
     x, u = pairs(d)
     h = 1e-3
     moved = chart.points(chart.wrap(chart.coordinates(x) + h * chart.components(x, u)))
-    np.testing.assert_allclose(moved, sphere.exp(x, h * u), atol=1e-14 if d == 2 else h**3 / 2)
+    np.testing.assert_allclose(moved, exp(x, h * u), atol=1e-14 if d == 2 else h**3 / 2)
 
 
 @dimensions
@@ -222,8 +240,9 @@ def test_uniform_points_have_the_moments_of_the_sphere(d, dtype):
 
 
 def test_uniform_draws_are_a_function_of_the_key():
-    np.testing.assert_array_equal(points(3, 5, 7), points(3, 5, 7))
-    assert not np.array_equal(points(3, 5, 7), points(3, 5, 8))
+    draw = lambda seed: sphere.uniform(jax.random.key(seed), 5, 3)  # noqa: E731
+    np.testing.assert_array_equal(draw(7), draw(7))
+    assert not np.array_equal(draw(7), draw(8))
 
 
 @both
@@ -247,7 +266,9 @@ def test_fibonacci_points_are_quasi_uniform(n, dtype):
     np.testing.assert_allclose(x.T @ x / n, np.eye(3) / 3, atol=2 / n)
 
 
-@pytest.mark.parametrize("make", [lambda t: sphere.fibonacci(5, t), lambda t: sphere.equispaced(5, t), lambda t: points(4, dtype=t)])
+@pytest.mark.parametrize(
+    "make", [lambda t: sphere.fibonacci(5, t), lambda t: sphere.equispaced(5, t), lambda t: points(4, dtype=t)]
+)
 @both
 def test_dtype_follows(make, dtype):
     assert make(dtype).dtype == dtype

@@ -11,7 +11,7 @@ from mflandscape._results import NAMES, RESULTS, name_of
 from mflandscape.clusters import cluster_threshold
 from mflandscape.drifts import Attention, Perceptron, SoftmaxAttention
 from mflandscape.ensemble import run_lanes
-from mflandscape.flow import (
+from mflandscape.flows import (
     Brownian,
     ClustersSettled,
     Euler,
@@ -25,8 +25,8 @@ from mflandscape.flow import (
     flow,
     published_rule,
 )
-from mflandscape.flow.solve import solve
-from mflandscape.flow.stopping import Look
+from mflandscape.flows.solve import solve
+from mflandscape.flows.stopping import Look
 from mflandscape.gradient import residual, velocity
 from mflandscape.interactions import CircleFourier
 from mflandscape.measure import from_angles, uniform

@@ -8,7 +8,7 @@ import pytest
 
 from mflandscape.drifts import Attention, Perceptron
 from mflandscape.drifts.base import AbstractPotential
-from mflandscape.flow import (
+from mflandscape.flows import (
     RK4,
     Brownian,
     ClustersSettled,
@@ -35,15 +35,6 @@ class Counted(AbstractPotential):
     def potential(self, x, mu):
         CALLS.append(x.shape)
         return self.inner.potential(x, mu)
-
-    def prepare(self):
-        return Counted(self.inner.prepare())
-
-    def defect(self, mu):
-        return self.inner.defect(mu)
-
-    def check(self, d):
-        self.inner.check(d)
 
 
 KEY = jax.random.key(0)

@@ -16,7 +16,7 @@ from scipy.special import erf
 
 from mflandscape import sphere
 from mflandscape.drifts import Attention, FreePerceptron, Perceptron, SoftmaxAttention
-from mflandscape.flow import RK4, Euler, MaxSteps, Midpoint, Observe, SaveEvery, flow
+from mflandscape.flows import RK4, Euler, MaxSteps, Midpoint, Observe, SaveEvery, flow
 from mflandscape.gradient import velocity
 from mflandscape.interactions import Blocked, CircleFourier, Dense
 from mflandscape.measure import empirical, from_angles

@@ -10,15 +10,16 @@ from .._types import Scalar
 from ..interactions import AbstractInteraction, Dense
 from ..kernels import Exponential
 from ..measure import Measure, concrete
-from .base import AbstractEnergy, AbstractPotential
+from .base import AbstractEnergy, AbstractEvaluated, AbstractPotential
 
 
-class Attention(AbstractEnergy):
-    """Unnormalised self-attention `E[mu] = 1/2 ∬ k_beta(x . B y) dmu dmu`, `k_beta(t) = e^{beta (t - s)}/beta`. [paper A, (2.2)]
+class Attention(AbstractEnergy, AbstractEvaluated):
+    """Unnormalised self-attention `E[mu] = 1/2 ∬ k_beta(x . B y) dmu dmu`, `k_beta(t) = e^{beta (t - s)}/beta`.
+    [paper A, (2.2)]
 
-    `s = 1` without a matrix, else the largest |eigenvalue| of the symmetric `matrix` B (remark 3.4). At beta = 0, where the
-    constant `1/beta` is infinite, or with `centred=True`, the energy leaves `1/(2 beta)` out. `self_interaction=False`
-    leaves out the terms i = j of the energy; they move no particle.
+    `s = 1` without a matrix, else the largest |eigenvalue| of the symmetric `matrix` B (remark 3.4). At beta = 0,
+    where the constant `1/beta` is infinite, or with `centred=True`, the energy leaves `1/(2 beta)` out.
+    `self_interaction=False` leaves out the terms i = j of the energy; they move no particle.
 
     Raises:
         ValueError: invalid beta; a matrix that is not square and symmetric, or that the evaluator cannot take;
@@ -70,11 +71,12 @@ class Attention(AbstractEnergy):
         _check_dimension(self.interaction, self.matrix, d)
 
 
-class SoftmaxAttention(AbstractPotential):
-    """Softmax-normalised self-attention: the drift of potential `(1/beta) log ∫ e^{beta (x . B y - s)} dmu(y)`. [paper A, section 6]
+class SoftmaxAttention(AbstractPotential, AbstractEvaluated):
+    """Softmax-normalised self-attention: the drift of potential `(1/beta) log ∫ e^{beta (x . B y - s)} dmu(y)`.
+    [paper A, section 6]
 
-    Not the variation of an energy, so it has no value in a sum. For measures of total mass 1. The particle's own term is
-    always contained. Raises as `Attention`.
+    Not the variation of an energy, so it has no value in a sum. For measures of total mass 1. The particle's own
+    term is always contained. Raises as `Attention`.
     """
 
     kernel: Exponential

@@ -1,6 +1,9 @@
-"""What moves a particle: drifts, those that have a potential, those that are the variation of an energy; and their sums."""
+"""What moves a particle: drifts, those that have a potential, those that are the variation of an energy; and their
+sums.
+"""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,18 +20,6 @@ class AbstractDrift(eqx.Module):
     @abc.abstractmethod
     def field(self, x: Float[Array, "M d"], mu: Measure) -> Float[Array, "M d"]:
         """The field at `x`, in the direction of ascent, before projection on the tangent spaces."""
-
-    @abc.abstractmethod
-    def prepare(self) -> "AbstractDrift":
-        """The same drift with what does not change along a run computed once."""
-
-    @abc.abstractmethod
-    def defect(self, mu: Measure) -> Scalar:
-        """Error of a truncated evaluator in units of what it promises: above 1 the result is flagged."""
-
-    @abc.abstractmethod
-    def check(self, d: int) -> None:
-        """Refuse (ValueError) points of a dimension that this drift is not made for."""
 
     def __add__(self, other: "AbstractDrift") -> "AbstractDrift":
         if not isinstance(other, AbstractDrift):
@@ -59,24 +50,50 @@ class AbstractEnergy(AbstractPotential):
         """The value `E[mu]`."""
 
 
-class _Sum(AbstractDrift):
-    terms: eqx.AbstractVar[tuple[AbstractDrift, ...]]
+class AbstractSized(eqx.Module):
+    """Part of a drift that is made for points of certain dimensions only."""
 
-    def prepare(self) -> AbstractDrift:
-        """The sum of prepared terms."""
-        return eqx.tree_at(lambda s: s.terms, self, tuple(term.prepare() for term in self.terms))
-
-    def defect(self, mu: Measure) -> Scalar:
-        """The largest defect among the terms."""
-        return jnp.max(jnp.stack([term.defect(mu) for term in self.terms]))
-
+    @abc.abstractmethod
     def check(self, d: int) -> None:
-        """Refuses what any term refuses."""
-        for term in self.terms:
-            term.check(d)
+        """Refuse (ValueError) points of a dimension that this part is not made for."""
 
 
-class DriftSum(_Sum):
+class AbstractEvaluated(AbstractSized):
+    """Part of a drift that is summed by an evaluator with tables and a finite accuracy."""
+
+    @abc.abstractmethod
+    def prepare(self) -> "AbstractEvaluated":
+        """The same with what does not change along a run computed once."""
+
+    @abc.abstractmethod
+    def defect(self, mu: Measure) -> Scalar:
+        """Error of the evaluator in units of what it promises."""
+
+
+def prepare(drift: AbstractDrift) -> AbstractDrift:
+    """The drift with the tables of its evaluators computed, wherever in it they are."""
+    return jax.tree.map(lambda part: part.prepare() if _evaluated(part) else part, drift, is_leaf=_evaluated)
+
+
+def defect(drift: AbstractDrift, mu: Measure) -> Scalar:
+    """Largest error of the drift's evaluators in units of what they promise: above 1 a result is flagged."""
+    parts = [part for part in jax.tree.leaves(drift, is_leaf=_evaluated) if _evaluated(part)]
+    found = [part.defect(mu).astype(mu.x.dtype) for part in parts]
+    return jnp.max(jnp.stack(found)) if found else jnp.zeros((), mu.x.dtype)
+
+
+def check(drift: AbstractDrift, d: int) -> None:
+    """Refuse points of a dimension that a part of the drift is not made for.
+
+    Raises:
+        ValueError: with the part's own sentence.
+    """
+    for part in jax.tree.leaves(drift, is_leaf=_sized):
+        if _sized(part):
+            part.check(d)
+
+
+class DriftSum(AbstractDrift):
     """A sum of drifts of which some have no potential."""
 
     terms: tuple[AbstractDrift, ...]
@@ -86,7 +103,7 @@ class DriftSum(_Sum):
         return sum(term.field(x, mu) for term in self.terms)
 
 
-class PotentialSum(_Sum, AbstractPotential):
+class PotentialSum(AbstractPotential):
     """A sum of potentials of which some are not the variation of an energy."""
 
     terms: tuple[AbstractPotential, ...]
@@ -96,7 +113,7 @@ class PotentialSum(_Sum, AbstractPotential):
         return sum(term.potential(x, mu) for term in self.terms)
 
 
-class EnergySum(_Sum, AbstractEnergy):
+class EnergySum(AbstractEnergy):
     """A sum of energies: multi-head attention, attention with a perceptron."""
 
     terms: tuple[AbstractEnergy, ...]
@@ -111,4 +128,12 @@ class EnergySum(_Sum, AbstractEnergy):
 
 
 def _terms(drift: AbstractDrift) -> tuple[AbstractDrift, ...]:
-    return drift.terms if isinstance(drift, _Sum) else (drift,)
+    return drift.terms if isinstance(drift, (DriftSum, PotentialSum, EnergySum)) else (drift,)
+
+
+def _evaluated(part: Any) -> bool:
+    return isinstance(part, AbstractEvaluated)
+
+
+def _sized(part: Any) -> bool:
+    return isinstance(part, AbstractSized)

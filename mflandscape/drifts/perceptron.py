@@ -6,14 +6,15 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._numerics import inner, matmul
 from .._types import Scalar
-from ..activations import AbstractActivation, activation as find_activation
-from ..measure import as_floating, concrete, Measure
-from .base import AbstractDrift, AbstractEnergy
+from ..activations import AbstractActivation
+from ..activations import activation as find_activation
+from ..measure import Measure, as_floating, concrete
+from .base import AbstractDrift, AbstractEnergy, AbstractSized
 
 
-class Perceptron(AbstractEnergy):
-    """`P[mu] = 1/2 ∫ v dmu`, `v(x) = sum_j omega_j phi(a_j . x + b_j)`, `phi' = 2 sigma`: drift `sum_j omega_j sigma(a_j . x + b_j) a_j`.
-    [paper A, (2.4)]
+class Perceptron(AbstractEnergy, AbstractSized):
+    """`P[mu] = 1/2 ∫ v dmu`, `v(x) = sum_j omega_j phi(a_j . x + b_j)`, `phi' = 2 sigma`: drift `sum_j omega_j
+    sigma(a_j . x + b_j) a_j`. [paper A, (2.4)]
 
     Args:
         a: input vectors `(J, d)`, used as given (not normalised).
@@ -43,20 +44,12 @@ class Perceptron(AbstractEnergy):
         """The value `1/2 ∫ v dmu`."""
         return jnp.sum(mu.w * self.potential(mu.x, mu))
 
-    def prepare(self) -> "Perceptron":
-        """Itself."""
-        return self
-
-    def defect(self, mu: Measure) -> Scalar:
-        """0: nothing is truncated."""
-        return jnp.zeros((), mu.x.dtype)
-
     def check(self, d: int) -> None:
         """Refuses points of another dimension."""
         _check_dimension(self.a, d)
 
 
-class FreePerceptron(AbstractDrift):
+class FreePerceptron(AbstractDrift, AbstractSized):
     """The perceptron with free output vectors: drift `sum_j sigma(a_j . x + b_j) w_j`; no energy. [paper A, (1.3)]
 
     Args:
@@ -79,14 +72,6 @@ class FreePerceptron(AbstractDrift):
     def field(self, x: Float[Array, "M d"], mu: Measure) -> Float[Array, "M d"]:
         """`sum_j sigma(a_j . x + b_j) w_j`."""
         return matmul(self.activation(_preactivation(self, x)), self.w.astype(x.dtype))
-
-    def prepare(self) -> "FreePerceptron":
-        """Itself."""
-        return self
-
-    def defect(self, mu: Measure) -> Scalar:
-        """0: nothing is truncated."""
-        return jnp.zeros((), mu.x.dtype)
 
     def check(self, d: int) -> None:
         """Refuses points of another dimension."""
@@ -120,4 +105,6 @@ def _check_finite(value: Array, name: str) -> None:
 
 def _check_dimension(a: Array, d: int) -> None:
     if a.shape[1] != d:
-        raise ValueError(f"perceptron weights of dimension {a.shape[1]} for points of dimension {d}: expected a of shape (J, {d})")
+        raise ValueError(
+            f"perceptron weights of dimension {a.shape[1]} for points of dimension {d}: expected a of shape (J, {d})"
+        )

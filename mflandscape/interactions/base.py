@@ -1,4 +1,6 @@
-"""The seam that carries all performance work: `sum_j k(<x_i, y_j>) q_j`, with one derivative rule for every evaluator."""
+"""The seam that carries all performance work: `sum_j k(<x_i, y_j>) q_j`, with one derivative rule for every
+evaluator.
+"""
 
 import abc
 
@@ -14,8 +16,9 @@ from ..kernels import AbstractKernel, Exponential, KernelTangent, relative_logar
 class AbstractInteraction(eqx.Module):
     """How a kernel is summed over sources. Evaluators differ in cost, never in result (float64: 1e-12).
 
-    A new evaluator implements `evaluate` (and what it cannot take in `check`); `apply` adds the derivatives. Points lie on the
-    sphere; away from it evaluators continue the sum differently, so project on tangent spaces on the input and output side.
+    A new evaluator implements `evaluate` (and what it cannot take in `check`); `apply` adds the derivatives. Points
+    lie on the sphere; away from it evaluators continue the sum differently, so project on tangent spaces on the
+    input and output side.
     """
 
     @abc.abstractmethod
@@ -28,11 +31,15 @@ class AbstractInteraction(eqx.Module):
     def soft_maximum(
         self, kernel: Exponential, x: Float[Array, "M d"], y: Float[Array, "N d"], w: Float[Array, " N"]
     ) -> Float[Array, " M"]:
-        """`(1/beta) log sum_j w_j e^{beta (t_ij - shift)}` for `w >= 0` of sum 1; at beta = 0 the mean of `t - shift`."""
+        """`(1/beta) log sum_j w_j e^{beta (t_ij - shift)}` for `w >= 0` of sum 1; at beta = 0 the mean of `t -
+        shift`.
+        """
 
     @abc.abstractmethod
     def softmax_defect(self, kernel: Exponential, y: Float[Array, "N d"], w: Float[Array, " N"]) -> Scalar:
-        """Above 1 where `soft_maximum` at the sources is less accurate than 1e-10 relative (a spectral sum that nearly vanishes)."""
+        """Above 1 where `soft_maximum` at the sources is less accurate than 1e-10 relative (a spectral sum that
+        nearly vanishes).
+        """
 
     @abc.abstractmethod
     def prepare(self, kernel: AbstractKernel) -> AbstractKernel:
@@ -40,7 +47,9 @@ class AbstractInteraction(eqx.Module):
 
     @abc.abstractmethod
     def series_tail(self, kernel: AbstractKernel) -> Scalar:
-        """Neglected tail of a truncated series over the tail that counts as rounding: above 1 the sum is short; 0 if nothing is truncated."""
+        """Neglected tail of a truncated series over the tail that counts as rounding: above 1 the sum is short; 0 if
+        nothing is truncated.
+        """
 
     @abc.abstractmethod
     def check(self, d: int, matrix: bool) -> None:
@@ -54,7 +63,9 @@ class AbstractInteraction(eqx.Module):
         q: Float[Array, "N c"],
         order: int = 0,
     ) -> Float[Array, "M c"]:
-        """`sum_j k^(order)(<x_i, y_j>) q_j`, differentiable to any order in `x`, `y`, `q` and the kernel's parameters."""
+        """`sum_j k^(order)(<x_i, y_j>) q_j`, differentiable to any order in `x`, `y`, `q` and the kernel's
+        parameters.
+        """
         return _apply(kernel, x, y, q, interaction=self, order=order)
 
 
@@ -65,7 +76,9 @@ def _apply(kernel, x, y, q, *, interaction, order):
 
 @_apply.def_jvp
 def _apply_jvp(primals, tangents, *, interaction, order):
-    """d/dx: `apply(k', x, y, q (x) y)`; d/dy: `<x, apply(k', x, y, q (x) dy)>`; d/dq: itself; d/dkernel: a kernel again."""
+    """d/dx: `apply(k', x, y, q (x) y)`; d/dy: `<x, apply(k', x, y, q (x) dy)>`; d/dq: itself; d/dkernel: a kernel
+    again.
+    """
     kernel, x, y, q = primals
     dkernel, dx, dy, dq = tangents
     out = interaction.apply(kernel, x, y, q, order)
@@ -94,6 +107,8 @@ def log_of_mean(
     y: Float[Array, "N d"],
     w: Float[Array, " N"],
 ) -> Float[Array, " M"]:
-    """`(1/beta) log(1 + beta A)`, `A` the potential of the centred kernel: the soft maximum, as long as the sum is not tiny."""
+    """`(1/beta) log(1 + beta A)`, `A` the potential of the centred kernel: the soft maximum, as long as the sum is
+    not tiny.
+    """
     centred = interaction.apply(kernel.centre(), x, y, w[:, None])[:, 0]
     return centred * relative_logarithm(kernel.beta.astype(x.dtype) * centred)

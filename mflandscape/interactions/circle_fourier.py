@@ -18,10 +18,12 @@ _UNROLL = 4  # modes a loop turn: 1.4 times faster than one on a CPU
 
 
 class CircleFourier(AbstractInteraction):
-    """`sum_k c_k Re(M_k conj(z^k))` with moments `M_k = sum_j q_j z_j^k`, `z = x_0 + i x_1`. [Jacobi-Anger; MATH, section 4]
+    """`sum_k c_k Re(M_k conj(z^k))` with moments `M_k = sum_j q_j z_j^k`, `z = x_0 + i x_1`. [Jacobi-Anger; MATH,
+    section 4]
 
-    Cost O((M + N) K c), memory O((M + N) c + block K). The number of modes is a shape: `CircleFourier.for_beta(largest beta)`
-    takes as many as make the neglected tail rounding; with fewer, runs say so (`RESULTS.series_truncated`).
+    Cost O((M + N) K c), memory O((M + N) c + block K). The number of modes is a shape:
+    `CircleFourier.for_beta(largest beta)` takes as many as make the neglected tail rounding; with fewer, runs say so
+    (`RESULTS.series_truncated`).
 
     Raises:
         ValueError: modes < 1.
@@ -39,11 +41,13 @@ class CircleFourier(AbstractInteraction):
         """The evaluator with the modes that the largest of the given betas needs, chosen by summing the tail.
 
         Raises:
-            ValueError: a traced beta (the number of modes is a shape and must be known before tracing), or an invalid one.
+            ValueError: a traced beta (the number of modes is a shape and must be known before tracing), or an
+                invalid one.
         """
         if not concrete(beta):
             raise ValueError(
-                "CircleFourier.for_beta was given a traced beta: the number of modes is a shape; choose it outside jit, vmap "
+                "CircleFourier.for_beta was given a traced beta: the number of modes is a shape; "
+                "choose it outside jit, vmap "
                 "and grad from the largest beta, CircleFourier.for_beta(max(betas))"
             )
         largest = float(np.max(np.asarray(beta)))
@@ -72,7 +76,9 @@ class CircleFourier(AbstractInteraction):
         weighted = kernel.cosine_series(self.modes, order).astype(moments.dtype)[:, None, None] * moments
         if x.shape[0] <= self.block:
             return self._synthesis(x, weighted)
-        return untile(jax.lax.map(jax.checkpoint(lambda xs: self._synthesis(xs, weighted)), tiles(x, self.block)), x.shape[0])
+        return untile(
+            jax.lax.map(jax.checkpoint(lambda xs: self._synthesis(xs, weighted)), tiles(x, self.block)), x.shape[0]
+        )
 
     def _moments(self, y: Array, q: Array) -> Array:
         charges = q.T
@@ -119,9 +125,13 @@ class CircleFourier(AbstractInteraction):
             ValueError: d != 2, or a matrix B in the inner product.
         """
         if d != 2:
-            raise ValueError(f"CircleFourier on points of dimension {d}: it works on the circle, d = 2; use Dense or Blocked")
+            raise ValueError(
+                f"CircleFourier on points of dimension {d}: it works on the circle, d = 2; use Dense or Blocked"
+            )
         if matrix:
-            raise ValueError("CircleFourier with a matrix B: <x, B y> is not a function of an angle; use Dense or Blocked")
+            raise ValueError(
+                "CircleFourier with a matrix B: <x, B y> is not a function of an angle; use Dense or Blocked"
+            )
 
 
 def _one(x: Array) -> tuple[Array, Array]:

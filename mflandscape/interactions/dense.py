@@ -16,7 +16,9 @@ _NOTHING = -1e30  # logarithm of a massless source's weight: finite, so that der
 
 
 class AbstractDirect(AbstractInteraction):
-    """What direct sums share: nothing is prepared, nothing truncated, everything taken, logarithms without underflow."""
+    """What direct sums share: nothing is prepared, nothing truncated, everything taken, logarithms without
+    underflow.
+    """
 
     @abc.abstractmethod
     def log_sum(
@@ -71,7 +73,8 @@ class Dense(AbstractDirect):
 
 
 class Blocked(AbstractDirect):
-    """All pairs in tiles of `block` by `block`, recomputed in reverse mode. Cost as `Dense`, memory O((M + N)(c + d) + block^2).
+    """All pairs in tiles of `block` by `block`, recomputed in reverse mode. Cost as `Dense`, memory O((M + N)(c + d)
+    + block^2).
 
     Raises:
         ValueError: block < 1.

@@ -1,7 +1,6 @@
 """Adaptive integration by any explicit Diffrax solver, with the retraction as a wrapped solver."""
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
@@ -66,18 +65,21 @@ class Retracted(diffrax.AbstractWrappedSolver):
 
 
 class Adaptive(AbstractIntegrator):
-    """Steps whose length follows the error estimate: `rms(error / (atol + rtol |u|)) <= 1`. Rejected attempts count as steps.
+    """Steps whose length follows the error estimate: `rms(error / (atol + rtol |u|)) <= 1`. Rejected attempts count
+    as steps.
 
     Args:
-        solver: an explicit Diffrax solver with an error estimate; `diffrax.Dopri5()`, `Tsit5()`, `Dopri8()`, ... Built with
-            `scan_kind="bounded"` (the default solver is) both reverse and forward derivatives go through it.
+        solver: an explicit Diffrax solver with an error estimate; `diffrax.Dopri5()`, `Tsit5()`, `Dopri8()`, ...
+            Built with `scan_kind="bounded"` (the default solver is) both reverse and forward derivatives go through it.
         rtol, atol: tolerances of a step, relative and in radians.
 
-    Near an attracting state the step is held by stability, not accuracy: speeds stay near the tolerance unless it is well
+    Near an attracting state the step is held by stability, not accuracy: speeds stay near the tolerance unless it is
+        well
     below the residual wanted (`rtol=1e-8, atol=1e-10` reaches 1e-8).
 
     Raises:
-        ValueError: an implicit solver (its dense Jacobian of N d unknowns is out of the question) or one without an error estimate.
+        ValueError: an implicit solver (its dense Jacobian of N d unknowns is out of the question) or one without an
+            error estimate.
     """
 
     solver: diffrax.AbstractERK
@@ -86,7 +88,9 @@ class Adaptive(AbstractIntegrator):
     def __init__(self, solver: diffrax.AbstractSolver | None = None, rtol: float = 1e-6, atol: float = 1e-8):
         self.solver = diffrax.Dopri5(scan_kind="bounded") if solver is None else solver
         if not isinstance(self.solver, diffrax.AbstractERK) or isinstance(self.solver, diffrax.Euler):
-            raise ValueError(f"{type(self.solver).__name__}: expected an explicit Runge-Kutta solver with an error estimate, as Dopri5")
+            raise ValueError(
+                f"{type(self.solver).__name__}: expected an explicit Runge-Kutta solver with an error estimate"
+            )
         if not (rtol > 0 and atol > 0):
             raise ValueError(f"rtol = {rtol}, atol = {atol}: expected both positive")
         self.controller = diffrax.PIDController(rtol=rtol, atol=atol)
@@ -105,7 +109,9 @@ class Adaptive(AbstractIntegrator):
         return first, solver.init(terms, zero, first, u, None), control, jnp.asarray(False)
 
     def step(self, dynamics: Dynamics, u: Array, du: Array, limit: Scalar, key: Key | None, state: PyTree) -> Step:
-        """One attempt with the proposed length; if its error is too large the particles stay and the next is shorter."""
+        """One attempt with the proposed length; if its error is too large the particles stay and the next is
+        shorter.
+        """
         proposed, memory, control, jumped = state
         terms, solver, zero = self._parts(dynamics, u)
         h = jnp.minimum(proposed, limit)

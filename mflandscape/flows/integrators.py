@@ -15,7 +15,9 @@ from .dynamics import Dynamics
 
 
 class Step(eqx.Module):
-    """What one attempt gave: coordinates, time gone by (0 if rejected), velocities evaluated, the integrator's memory."""
+    """What one attempt gave: coordinates, time gone by (0 if rejected), velocities evaluated, the integrator's
+    memory.
+    """
 
     u: Array
     h: Scalar
@@ -24,7 +26,9 @@ class Step(eqx.Module):
 
 
 class AbstractIntegrator(eqx.Module):
-    """Advances coordinates `u` whose velocity `du` is known, by at most `limit` in time. `evaluations` more velocities a step."""
+    """Advances coordinates `u` whose velocity `du` is known, by at most `limit` in time. `evaluations` more
+    velocities a step.
+    """
 
     @property
     @abc.abstractmethod
@@ -69,7 +73,9 @@ class AbstractFixedStep(AbstractIntegrator):
 
 
 class Euler(AbstractFixedStep):
-    """Explicit Euler, order 1: on the circle the exponential map, above normalisation of `x + dt v`. [paper A, section 4]"""
+    """Explicit Euler, order 1: on the circle the exponential map, above normalisation of `x + dt v`. [paper A,
+    section 4]
+    """
 
     dt: Scalar = eqx.field(converter=lambda dt: positive("dt", dt))
 
@@ -118,10 +124,11 @@ class RK4(AbstractFixedStep):
 
 
 class Brownian(AbstractIntegrator):
-    """Adds Brownian motion of temperature T: `dX = v dt + sqrt(2 T) P_X o dW` (Stratonovich), weak order 1. [paper B, outlook]
+    """Adds Brownian motion of temperature T: `dX = v dt + sqrt(2 T) P_X o dW` (Stratonovich), weak order 1. [paper
+    B, outlook]
 
-    After each step of the fixed-step `drift` method the particles take an independent Gaussian tangent step of variance `2 T h` a
-    direction (exact in law on the circle). Needs a `key`; step n uses `fold_in(key, n)`.
+    After each step of the fixed-step `drift` method the particles take an independent Gaussian tangent step of
+    variance `2 T h` a direction (exact in law on the circle). Needs a `key`; step n uses `fold_in(key, n)`.
 
     Raises:
         ValueError: a negative temperature, an integrator that is not of fixed step.
@@ -132,7 +139,9 @@ class Brownian(AbstractIntegrator):
 
     def __check_init__(self):
         if not isinstance(self.drift, AbstractFixedStep):
-            raise ValueError(f"Brownian around {type(self.drift).__name__}: expected a fixed-step method (Euler, Midpoint, RK4)")
+            raise ValueError(
+                f"Brownian around {type(self.drift).__name__}: expected a fixed-step method (Euler, Midpoint, RK4)"
+            )
 
     @property
     def evaluations(self) -> int:
@@ -158,6 +167,9 @@ class Brownian(AbstractIntegrator):
 
 
 def positive(name: str, value: ArrayLike, zero: bool = False) -> Scalar:
+    """The value as a scalar array, refused (ValueError, by name) unless finite and positive, or zero where that is
+    allowed.
+    """
     value = jnp.asarray(value, value.dtype if isinstance(value, jax.Array) else float)
     if value.ndim != 0:
         raise ValueError(f"{name} of shape {value.shape}: expected a scalar")

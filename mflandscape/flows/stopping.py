@@ -1,4 +1,6 @@
-"""When a run ends. Rules combine: `a | b` ends with the first that says so, `a & b` when all do. Limits come last: `rule | MaxSteps(n)`."""
+"""When a run ends. Rules combine: `a | b` ends with the first that says so, `a & b` when all do. Limits come last:
+`rule | MaxSteps(n)`.
+"""
 
 import abc
 
@@ -12,7 +14,9 @@ from .integrators import positive
 
 
 class Look(eqx.Module):
-    """What a stopping rule sees, every `every` steps. Clusters: count, and largest diameter over the threshold; -1 and nan unless observed."""
+    """What a stopping rule sees, every `every` steps. Clusters: count, and largest diameter over the threshold; -1
+    and nan unless observed.
+    """
 
     step: Count
     time: Scalar
@@ -82,7 +86,9 @@ class Stationary(_Condition):
 
     def verdict(self, look: Look, memory: PyTree) -> tuple[RESULTS, PyTree]:
         """Compares speeds with the tolerances."""
-        still = (look.residual <= self.tol.astype(look.residual.dtype)) & (look.residual_l2 <= self.tol_l2.astype(look.residual.dtype))
+        still = (look.residual <= self.tol.astype(look.residual.dtype)) & (
+            look.residual_l2 <= self.tol_l2.astype(look.residual.dtype)
+        )
         return _when(still, RESULTS.stationary), memory
 
     @property
@@ -92,7 +98,8 @@ class Stationary(_Condition):
 
 
 class ClustersSettled(_Condition):
-    """Ends when the last `window` looks counted the same number of clusters, none wider than `spread_factor` times the threshold.
+    """Ends when the last `window` looks counted the same number of clusters, none wider than `spread_factor` times
+    the threshold.
 
     Raises:
         ValueError: window < 1.
@@ -113,7 +120,9 @@ class ClustersSettled(_Condition):
         """Compares the count with the last ones."""
         last, seen = memory
         seen = jnp.where(look.clusters == last, seen + 1, jnp.ones_like(seen))
-        settled = (seen >= self.window) & (look.clusters >= 0) & (look.spread <= self.spread_factor.astype(look.spread.dtype))
+        settled = (
+            (seen >= self.window) & (look.clusters >= 0) & (look.spread <= self.spread_factor.astype(look.spread.dtype))
+        )
         return _when(settled, RESULTS.clusters_settled), (look.clusters, seen)
 
     @property
@@ -254,8 +263,9 @@ class AllStops(_Combination):
 
 
 def published_rule(window: int = 5, drift_tol: float = 1e-4, spread_factor: float = 1.0) -> AbstractStop:
-    """The rule of the published code: count constant over the window, spread within `spread_factor` thresholds, largest speed at most
-    `drift_tol`, all at one look. It can hold before a state is stationary. [paper A, section 4]"""
+    """The rule of the published code: count constant over the window, spread within `spread_factor` thresholds,
+    largest speed at most `drift_tol`, all at one look. It can hold before a state is stationary. [paper A, section
+    4]"""
     return ClustersSettled(window, spread_factor) & Stationary(drift_tol)
 
 

@@ -88,8 +88,8 @@ class SaveAt(AbstractSave):
 class Observe(eqx.Module):
     """What is looked at along the way: every `every` steps speeds, and on request the energy and the clusters.
 
-    Stopping rules are asked at these looks. `threshold` (radians) turns counting on: arcs on the circle, single linkage above
-    (`clusters.cluster_threshold` gives the published one).
+    Stopping rules are asked at these looks. `threshold` (radians) turns counting on: arcs on the circle, single
+    linkage above (`clusters.cluster_threshold` gives the published one).
 
     Raises:
         ValueError: every < 1, a threshold that is not positive.

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._types import Direction, Key
-from ..drifts import AbstractDrift, AbstractEnergy
+from ..drifts import AbstractDrift, AbstractEnergy, check, prepare
 from ..gradient import sign
 from ..measure import Measure, concrete
 from ..sphere import chart
@@ -19,13 +19,13 @@ from .stopping import AbstractStop
 class Problem(eqx.Module):
     """A drift, a start, a direction, and how to integrate, end, save and observe.
 
-    Numbers (beta, weights, dt, tolerances, positions) are leaves and may differ between the members of a sweep; the number of particles,
-    the step limit and the schedule's length are shapes and may not. `angles (N,)` are the start's on the circle, where they are known to the
-    bit; `mu.x` gives them to rounding.
+    Numbers (beta, weights, dt, tolerances, positions) are leaves and may differ between the members of a sweep; the
+    number of particles, the step limit and the schedule's length are shapes and may not. `angles (N,)` are the
+    start's on the circle, where they are known to the bit; `mu.x` gives them to rounding.
 
     Raises:
-        ValueError: a drift made for another dimension; a stopping rule without any limit, or one that counts clusters where none are
-            observed; an energy observed of a drift that has none; noise without a key.
+        ValueError: a drift made for another dimension; a stopping rule without any limit, or one that counts
+            clusters where none are observed; an energy observed of a drift that has none; noise without a key.
     """
 
     drift: AbstractDrift
@@ -53,7 +53,7 @@ class Problem(eqx.Module):
         angles: Float[Array, " N"] | None = None,
     ):
         sign(direction)
-        drift.check(mu.d)
+        check(drift, mu.d)
         self.drift, self.mu, self.direction, self.stop, self.key = drift, mu, direction, stop, key
         self.u = chart(mu.d).coordinates(mu.x) if angles is None else angles
         self.integrator = Euler(0.1) if integrator is None else integrator
@@ -62,9 +62,13 @@ class Problem(eqx.Module):
         marks = (SaveNothing() if save is None else save).marks(self.max_steps)
         self.marks = marks.astype(mu.x.dtype) if jnp.issubdtype(marks.dtype, jnp.floating) else marks
         if stop.needs_clusters and self.observe.threshold is None:
-            raise ValueError("a rule on cluster counts without clusters: give observe=Observe(threshold=...), in radians")
+            raise ValueError(
+                "a rule on cluster counts without clusters: give observe=Observe(threshold=...), in radians"
+            )
         if self.observe.energy and not isinstance(drift, AbstractEnergy):
-            raise ValueError(f"{type(drift).__name__} is not an energy: observe its residual only, Observe(energy=False)")
+            raise ValueError(
+                f"{type(drift).__name__} is not an energy: observe its residual only, Observe(energy=False)"
+            )
         if isinstance(self.integrator, Brownian) and key is None:
             raise ValueError("Brownian motion without a key: give key=jax.random.key(seed)")
 
@@ -80,7 +84,7 @@ class Problem(eqx.Module):
 
     def prepared(self) -> "Problem":
         """With the evaluators' tables computed."""
-        return eqx.tree_at(lambda p: p.drift, self, self.drift.prepare())
+        return eqx.tree_at(lambda p: p.drift, self, prepare(self.drift))
 
 
 def _step_limit(stop: AbstractStop, integrator: AbstractIntegrator) -> int:
@@ -89,5 +93,7 @@ def _step_limit(stop: AbstractStop, integrator: AbstractIntegrator) -> int:
     limit = stop.time_limit
     steps = integrator.steps_to(float(np.asarray(limit))) if limit is not None and concrete(limit) else None
     if steps is None:
-        raise ValueError("a stopping rule without a step limit: the longest run must be known; write stop | MaxSteps(n)")
+        raise ValueError(
+            "a stopping rule without a step limit: the longest run must be known; write stop | MaxSteps(n)"
+        )
     return max(steps, 1)

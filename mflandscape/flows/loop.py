@@ -1,4 +1,6 @@
-"""The loop of a run: steps, and a look after every block of them. Everything in it is masked, so that many runs can share one loop."""
+"""The loop of a run: steps, and a look after every block of them. Everything in it is masked, so that many runs can
+share one loop.
+"""
 
 import equinox as eqx
 import jax
@@ -24,7 +26,9 @@ class Snapshots(eqx.Module):
 
 
 class Series(eqx.Module):
-    """The looks of a run; the last row takes what is not to be kept. `count` rows are filled, the first at the start."""
+    """The looks of a run; the last row takes what is not to be kept. `count` rows are filled, the first at the
+    start.
+    """
 
     rows: Look
     count: Count
@@ -57,9 +61,16 @@ def start(problem: Problem) -> FlowState:
     du = dynamics.velocity(u)
     zero, none = jnp.zeros((), x.dtype), jnp.asarray(0, jnp.int32)
     rows = problem.marks.shape[0] + 1
-    snapshots = Snapshots(jnp.full((rows, *u.shape), jnp.nan, x.dtype), jnp.full(rows, jnp.nan, x.dtype), jnp.full(rows, -1, jnp.int32), none)
+    snapshots = Snapshots(
+        jnp.full((rows, *u.shape), jnp.nan, x.dtype),
+        jnp.full(rows, jnp.nan, x.dtype),
+        jnp.full(rows, -1, jnp.int32),
+        none,
+    )
     look = _observe(problem, dynamics, u, du, none, zero)
-    empty = jax.tree.map(lambda v: jnp.full(problem.max_looks + 2, -1 if v.dtype == jnp.int32 else jnp.nan, v.dtype), look)
+    empty = jax.tree.map(
+        lambda v: jnp.full(problem.max_looks + 2, -1 if v.dtype == jnp.int32 else jnp.nan, v.dtype), look
+    )
     finite = jnp.isfinite(look.residual)
     state = FlowState(
         u=u,
@@ -139,14 +150,18 @@ def _save(problem: Problem, state: FlowState, active: Bool[Array, ""]) -> FlowSt
 
 
 def _look(problem: Problem, before: FlowState, after: FlowState) -> FlowState:
-    """Observes, records, and asks the stopping rule. A state that is not finite is given up for the one before the block."""
+    """Observes, records, and asks the stopping rule. A state that is not finite is given up for the one before the
+    block.
+    """
     active = going(before)
     finite = jnp.all(jnp.isfinite(after.u)) & jnp.all(jnp.isfinite(after.du))
     small = eqx.tree_at(lambda s: s.series, _select(finite, after, before), after.series)
     look = _observe(problem, problem.dynamics, small.u, small.du, small.step, small.time)
     verdict, memory = problem.stop.verdict(look, small.stop_memory)
     verdict = RESULTS.where(finite, verdict, RESULTS.nonfinite)
-    verdict = RESULTS.where((verdict == RESULTS.running) & (small.step >= problem.max_steps), RESULTS.max_steps, verdict)
+    verdict = RESULTS.where(
+        (verdict == RESULTS.running) & (small.step >= problem.max_steps), RESULTS.max_steps, verdict
+    )
     return eqx.tree_at(
         lambda s: (s.stop_memory, s.series, s.result),
         small,

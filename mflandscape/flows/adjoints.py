@@ -3,14 +3,15 @@
 import abc
 
 import equinox as eqx
-import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 
 class AbstractAdjoint(eqx.Module):
-    """Repeats a block of steps up to `count` times, as long as `going(state)`; the way it loops decides which derivatives exist."""
+    """Repeats a block of steps up to `count` times, as long as `going(state)`; the way it loops decides which
+    derivatives exist.
+    """
 
     @abc.abstractmethod
     def loop(self, block, going, state: PyTree, count: int) -> PyTree:
@@ -18,10 +19,11 @@ class AbstractAdjoint(eqx.Module):
 
 
 class Unrolled(AbstractAdjoint):
-    """Reverse mode, and forward over reverse, through every step taken. Memory O(sqrt(blocks)) states, twice the time of a run.
+    """Reverse mode, and forward over reverse, through every step taken. Memory O(sqrt(blocks)) states, twice the
+    time of a run.
 
-    A scan of scans, each checkpointed, that skips what comes after the end. Under `vmap` nothing is skipped: for many runs at once
-    use a sweep.
+    A scan of scans, each checkpointed, that skips what comes after the end. Under `vmap` nothing is skipped: for
+    many runs at once use a sweep.
     """
 
     def loop(self, block, going, state: PyTree, count: int) -> PyTree:
@@ -44,7 +46,9 @@ class Unrolled(AbstractAdjoint):
 
 
 class Forward(AbstractAdjoint):
-    """Forward mode (`jax.jvp`, `jax.jacfwd`) through every step taken, at the memory of a run. Reverse mode is refused."""
+    """Forward mode (`jax.jvp`, `jax.jacfwd`) through every step taken, at the memory of a run. Reverse mode is
+    refused.
+    """
 
     def loop(self, block, going, state: PyTree, count: int) -> PyTree:
         """A while-loop that ends with the run."""
@@ -52,7 +56,13 @@ class Forward(AbstractAdjoint):
         def more(carry: tuple[Array, PyTree]) -> Bool[Array, ""]:
             return going(carry[1]) & (carry[0] < count)
 
-        _, state = jax.lax.while_loop(more, lambda carry: (carry[0] + 1, block(carry[1])), (jnp.asarray(0, jnp.int32), state))
-        return eqxi.nondifferentiable_backward(
-            state, msg="Reverse-mode differentiation of a flow with adjoint=Forward(): expected jax.jvp or jax.jacfwd; use Unrolled()."
+        _, state = jax.lax.while_loop(
+            more, lambda carry: (carry[0] + 1, block(carry[1])), (jnp.asarray(0, jnp.int32), state)
+        )
+        from equinox.internal import nondifferentiable_backward  # slow to import
+
+        return nondifferentiable_backward(
+            state,
+            msg="Reverse-mode differentiation of a flow with adjoint=Forward(): "
+            "expected jax.jvp or jax.jacfwd; use Unrolled().",
         )

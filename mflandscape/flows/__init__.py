@@ -1,29 +1,60 @@
 """Flows in time: integrators, stopping rules, snapshots, derivatives, and the verb `flow`."""
 
-from .adjoints import AbstractAdjoint as AbstractAdjoint, Forward as Forward, Unrolled as Unrolled
+from .adjoints import AbstractAdjoint as AbstractAdjoint
+from .adjoints import Forward as Forward
+from .adjoints import Unrolled as Unrolled
 from .dynamics import Dynamics as Dynamics
 from .integrators import (
-    AbstractIntegrator as AbstractIntegrator,
-    Brownian as Brownian,
-    Euler as Euler,
-    Midpoint as Midpoint,
     RK4 as RK4,
+)
+from .integrators import (
+    AbstractIntegrator as AbstractIntegrator,
+)
+from .integrators import (
+    Brownian as Brownian,
+)
+from .integrators import (
+    Euler as Euler,
+)
+from .integrators import (
+    Midpoint as Midpoint,
 )
 from .problem import Problem as Problem
 from .saving import (
     AbstractSave as AbstractSave,
+)
+from .saving import (
     Observe as Observe,
+)
+from .saving import (
     SaveAt as SaveAt,
+)
+from .saving import (
     SaveEvery as SaveEvery,
+)
+from .saving import (
     SaveLog as SaveLog,
+)
+from .saving import (
     SaveNothing as SaveNothing,
 )
-from .solve import flow as flow, Solution as Solution
+from .solve import Solution as Solution
+from .solve import flow as flow
 from .stopping import (
     AbstractStop as AbstractStop,
+)
+from .stopping import (
     ClustersSettled as ClustersSettled,
+)
+from .stopping import (
     MaxSteps as MaxSteps,
+)
+from .stopping import (
     MaxTime as MaxTime,
-    published_rule as published_rule,
+)
+from .stopping import (
     Stationary as Stationary,
+)
+from .stopping import (
+    published_rule as published_rule,
 )

@@ -1,4 +1,6 @@
-"""What an integrator integrates: a drift on weighted particles in one direction, seen in the chart in which they move."""
+"""What an integrator integrates: a drift on weighted particles in one direction, seen in the chart in which they
+move.
+"""
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -11,7 +13,9 @@ from ..sphere import AbstractChart, chart
 
 
 class Dynamics(eqx.Module):
-    """The system `du/dt = velocity(u)`. Its parts are open to integrators that use their structure (Jacobians, moments)."""
+    """The system `du/dt = velocity(u)`. Its parts are open to integrators that use their structure (Jacobians,
+    moments).
+    """
 
     drift: AbstractDrift
     w: Float[Array, " N"]

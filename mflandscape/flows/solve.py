@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 from .._numerics import safe_sqrt
 from .._results import RESULTS
 from .._types import Count, Direction, Key, Scalar
-from ..drifts import AbstractDrift, AbstractEnergy
+from ..drifts import AbstractDrift, AbstractEnergy, defect
 from ..measure import Measure
 from ..sphere import chart
 from .adjoints import AbstractAdjoint, Unrolled
@@ -30,8 +30,8 @@ class Solution(eqx.Module):
         energy: `E[mu]` at the end; nan for a drift without one.
         defect: error of a truncated evaluator over what it promises (above 1: `RESULTS.series_truncated`).
         u: the final coordinates in which particles move (angles `(N,)` for d = 2, else the points).
-        saved_u, times, steps_saved: snapshots in coordinates `(S, N)` or `(S, N, d)`, with times and steps; `saved` of them were taken,
-            the rest is nan. `x` has them as points `(S, N, d)`.
+        saved_u, times, steps_saved: snapshots in coordinates `(S, N)` or `(S, N, d)`, with times and steps; `saved`
+            of them were taken, the rest is nan. `x` has them as points `(S, N, d)`.
         series: the looks (arrays of length `looks`, of which `looked` were taken).
     """
 
@@ -63,7 +63,7 @@ def finish(problem: Problem, state: FlowState) -> Solution:
     dynamics, snapshots = problem.dynamics, state.snapshots
     mu = dynamics.measure(state.u)
     speed = dynamics.chart.speed(state.du)
-    defect = problem.drift.defect(mu)
+    error = defect(problem.drift, mu)
     energy = problem.drift(mu) if isinstance(problem.drift, AbstractEnergy) else jnp.full_like(state.time, jnp.nan)
     rows = snapshots.u.shape[0] - 1
     taken = jnp.arange(rows, dtype=jnp.int32) < snapshots.count
@@ -74,11 +74,11 @@ def finish(problem: Problem, state: FlowState) -> Solution:
         time=state.time,
         steps=state.step,
         evaluations=state.evaluations,
-        result=RESULTS.where((defect > 1) & ~broken, RESULTS.series_truncated, state.result),
+        result=RESULTS.where((error > 1) & ~broken, RESULTS.series_truncated, state.result),
         residual=jnp.max(speed),
         residual_l2=safe_sqrt(jnp.sum(mu.w * speed * speed)),
         energy=energy,
-        defect=defect,
+        defect=error,
         u=state.u,
         saved_u=jnp.where(keep, snapshots.u[:rows], jnp.nan),
         times=jnp.where(taken, snapshots.time[:rows], jnp.nan),
