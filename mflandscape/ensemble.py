@@ -61,7 +61,7 @@ def run_lanes(
     members: Sequence[int],
     *,
     lanes: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]
     restore: Callable[[int], list[np.ndarray] | None] = lambda member: None,
     siblings: Callable[[int], Iterable[int]] = lambda member: (),
 ) -> Iterator[Chunk]:
@@ -149,6 +149,7 @@ class _Lanes:
 
     @property
     def every(self) -> int:
+        assert self.template is not None
         return self.template.observe.every
 
     def refill(self, queue: _Queue) -> None:
@@ -156,8 +157,8 @@ class _Lanes:
         width = self.lanes * len(self.devices)
         if self.template is None:
             first = queue.pop()
-            self.template = self.build(first)
-            pair = self._begin(first, self.template)
+            self.template = template = self.build(first)
+            pair = self._begin(first, template)
             ended = RESULTS.where(jnp.asarray(True), RESULTS.max_steps, pair[1].result)
             idle = eqx.tree_at(lambda s: s.result, pair[1], ended)
             arrays = eqx.filter((pair[0], idle), eqx.is_array)

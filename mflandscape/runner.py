@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .ensemble import Chunk, default_lanes, run_lanes
-from .experiment import ROW, Experiment, versions
+from .experiment import Experiment
+from .records import ROW, layout, record, row, versions
 from .spec import Spec
 from .store import RunStore, describe, open_run, verify
 
@@ -79,7 +80,7 @@ def run(
         store = RunStore.open(out, spec.to_dict())
         notes = _differences(store)
     else:
-        store, notes = RunStore.create(out, spec=spec.to_dict(), **experiment.layout()), []
+        store, notes = RunStore.create(out, spec=spec.to_dict(), **layout(experiment)), []
     with store:
         done = store.completed()
         if store.damaged:
@@ -104,7 +105,7 @@ def _rows(experiment: Experiment, path: str | Path, damaged: list[int]) -> list[
     with open_run(path) as dataset:
         whole = dataset["complete"].values
         return [
-            experiment.row(member, {name: dataset[name][index].values for name in ROW})
+            row(experiment, member, {name: dataset[name][index].values for name in ROW})
             for member, index in enumerate(np.ndindex(whole.shape))
             if whole[index] and member not in damaged
         ]
@@ -125,9 +126,9 @@ def _drive(experiment: Experiment, store: RunStore, done: set[int], progress, in
     )
     for chunk in chunks:
         for finished in chunk.finished:
-            record = experiment.record(finished.member, finished.solution, finished.seconds)
-            store.write_member(store.index_of(finished.member), record)
-            lengths.append(int(record["steps"]))
+            arrays = record(experiment, finished.member, finished.solution, finished.seconds)
+            store.write_member(store.index_of(finished.member), arrays)
+            lengths.append(int(finished.solution.steps))
         now, stop = time.monotonic(), interrupted()
         if stop or now - saved > _CHECKPOINT_SECONDS:
             for member, leaves in chunk.states().items():

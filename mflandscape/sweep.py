@@ -33,7 +33,7 @@ def sweep(
     axes: Mapping[str, Sequence[Any]],
     *,
     lanes: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]
 ) -> Sweep:
     """Runs `build(**point)` for every point of the grid `axes`, as one compiled program with lanes refilled as
     members end.

@@ -25,6 +25,7 @@ FLOORS = (
     ("spec",),
     ("published", "presets", "store"),
     ("experiment", "sweep"),
+    ("records",),
     ("runner",),
     ("plotting",),
     ("cli",),

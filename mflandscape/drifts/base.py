@@ -3,6 +3,9 @@ sums.
 """
 
 import abc
+import functools
+import operator
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -25,9 +28,11 @@ class AbstractDrift(eqx.Module):
         if not isinstance(other, AbstractDrift):
             return NotImplemented
         terms = (*_terms(self), *_terms(other))
-        if all(isinstance(term, AbstractEnergy) for term in terms):
-            return EnergySum(terms)
-        return PotentialSum(terms) if all(isinstance(term, AbstractPotential) for term in terms) else DriftSum(terms)
+        energies = tuple(term for term in terms if isinstance(term, AbstractEnergy))
+        potentials = tuple(term for term in terms if isinstance(term, AbstractPotential))
+        if len(energies) == len(terms):
+            return EnergySum(energies)
+        return PotentialSum(potentials) if len(potentials) == len(terms) else DriftSum(terms)
 
 
 class AbstractPotential(AbstractDrift):
@@ -100,7 +105,7 @@ class DriftSum(AbstractDrift):
 
     def field(self, x: Float[Array, "M d"], mu: Measure) -> Float[Array, "M d"]:
         """Sum of the fields."""
-        return sum(term.field(x, mu) for term in self.terms)
+        return _total(term.field(x, mu) for term in self.terms)
 
 
 class PotentialSum(AbstractPotential):
@@ -110,7 +115,7 @@ class PotentialSum(AbstractPotential):
 
     def potential(self, x: Float[Array, "M d"], mu: Measure) -> Float[Array, " M"]:
         """Sum of the potentials."""
-        return sum(term.potential(x, mu) for term in self.terms)
+        return _total(term.potential(x, mu) for term in self.terms)
 
 
 class EnergySum(AbstractEnergy):
@@ -120,15 +125,19 @@ class EnergySum(AbstractEnergy):
 
     def potential(self, x: Float[Array, "M d"], mu: Measure) -> Float[Array, " M"]:
         """Sum of the first variations."""
-        return sum(term.potential(x, mu) for term in self.terms)
+        return _total(term.potential(x, mu) for term in self.terms)
 
     def __call__(self, mu: Measure) -> Scalar:
         """Sum of the values."""
-        return sum(term(mu) for term in self.terms)
+        return _total(term(mu) for term in self.terms)
 
 
 def _terms(drift: AbstractDrift) -> tuple[AbstractDrift, ...]:
     return drift.terms if isinstance(drift, (DriftSum, PotentialSum, EnergySum)) else (drift,)
+
+
+def _total(values: Iterable[Array]) -> Array:
+    return functools.reduce(operator.add, values)
 
 
 def _evaluated(part: Any) -> bool:

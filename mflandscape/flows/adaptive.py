@@ -1,6 +1,7 @@
 """Adaptive integration by any explicit Diffrax solver, with the retraction as a wrapped solver."""
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
@@ -14,7 +15,7 @@ from .integrators import AbstractIntegrator, Step
 class Retracted(diffrax.AbstractWrappedSolver):
     """A Diffrax solver whose steps end on the sphere: the wrapped solver's step, then `chart.wrap`. Order is kept."""
 
-    solver: diffrax.AbstractSolver
+    solver: diffrax.AbstractERK
     chart: AbstractChart
 
     @property
@@ -45,9 +46,11 @@ class Retracted(diffrax.AbstractWrappedSolver):
         """The wrapped solver's."""
         return self.solver.strong_order(terms)
 
-    def error_order(self, terms):
+    def error_order(self, terms) -> float:
         """The wrapped solver's."""
-        return self.solver.error_order(terms)
+        order = self.solver.error_order(terms)
+        assert order is not None  # explicit Runge-Kutta methods have one
+        return float(order)
 
     def init(self, terms, t0, t1, y0, args):
         """The wrapped solver's."""
@@ -74,8 +77,7 @@ class Adaptive(AbstractIntegrator):
         rtol, atol: tolerances of a step, relative and in radians.
 
     Near an attracting state the step is held by stability, not accuracy: speeds stay near the tolerance unless it is
-        well
-    below the residual wanted (`rtol=1e-8, atol=1e-10` reaches 1e-8).
+    well below the residual wanted (`rtol=1e-8, atol=1e-10` reaches 1e-8).
 
     Raises:
         ValueError: an implicit solver (its dense Jacobian of N d unknowns is out of the question) or one without an
@@ -84,21 +86,22 @@ class Adaptive(AbstractIntegrator):
 
     solver: diffrax.AbstractERK
     controller: diffrax.PIDController
+    stages: int = eqx.field(static=True)
 
     def __init__(self, solver: diffrax.AbstractSolver | None = None, rtol: float = 1e-6, atol: float = 1e-8):
-        self.solver = diffrax.Dopri5(scan_kind="bounded") if solver is None else solver
-        if not isinstance(self.solver, diffrax.AbstractERK) or isinstance(self.solver, diffrax.Euler):
-            raise ValueError(
-                f"{type(self.solver).__name__}: expected an explicit Runge-Kutta solver with an error estimate"
-            )
+        solver = diffrax.Dopri5(scan_kind="bounded") if solver is None else solver
+        if not isinstance(solver, diffrax.AbstractERK) or isinstance(solver, diffrax.Euler):
+            raise ValueError(f"{type(solver).__name__}: expected an explicit Runge-Kutta solver with an error estimate")
         if not (rtol > 0 and atol > 0):
             raise ValueError(f"rtol = {rtol}, atol = {atol}: expected both positive")
+        assert isinstance(solver.tableau, diffrax.ButcherTableau)
+        self.solver, self.stages = solver, solver.tableau.num_stages
         self.controller = diffrax.PIDController(rtol=rtol, atol=atol)
 
     @property
     def evaluations(self) -> int:
         """One a stage."""
-        return self.solver.tableau.num_stages
+        return self.stages
 
     def init(self, dynamics: Dynamics, u: Array, du: Array) -> PyTree:
         """Proposed step, solver's and controller's states."""
@@ -122,7 +125,9 @@ class Adaptive(AbstractIntegrator):
         memory = jax.tree.map(lambda new, old: jnp.where(keep, new, old), after, memory)
         # A step cut short to land on a time tells nothing about the next one: keep the longer proposal.
         following = jnp.where(keep & (h < proposed), jnp.maximum(end - start, proposed), end - start)
-        return Step(jnp.where(keep, moved, u), jnp.where(keep, h, zero), keep, (following, memory, control, jumped))
+        return Step(
+            jnp.where(keep, moved, u), jnp.where(keep, h, zero), jnp.asarray(keep), (following, memory, control, jumped)
+        )
 
     def steps_to(self, time: float) -> int | None:
         """Not known beforehand."""

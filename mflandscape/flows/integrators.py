@@ -155,6 +155,7 @@ class Brownian(AbstractIntegrator):
     def step(self, dynamics: Dynamics, u: Array, du: Array, limit: Scalar, key: Key | None, state: PyTree) -> Step:
         """A step of the drift, then a random one."""
         calm = self.drift.step(dynamics, u, du, limit, key, state)
+        assert key is not None  # Problem refuses noise without one
         noise = jax.random.normal(key, u.shape, u.dtype)
         if u.ndim == 2:
             noise = tangent(calm.u, noise)

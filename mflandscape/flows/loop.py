@@ -11,6 +11,8 @@ from .._numerics import safe_sqrt
 from .._results import RESULTS
 from .._types import Count, Scalar
 from ..clusters import arc_count, linkage_clusters
+from ..drifts import AbstractEnergy
+from ..measure import Measure
 from .dynamics import Dynamics
 from .problem import Problem
 from .stopping import Look, landing_slack
@@ -187,10 +189,15 @@ def _observe(problem: Problem, dynamics: Dynamics, u: Array, du: Array, step: Co
         time=time,
         residual=jnp.max(speed),
         residual_l2=safe_sqrt(jnp.sum(dynamics.w * speed * speed)),
-        energy=problem.drift(dynamics.measure(u)) if problem.observe.energy else nan,
+        energy=_energy(problem, dynamics.measure(u)) if problem.observe.energy else nan,
         clusters=clusters,
         spread=spread,
     )
+
+
+def _energy(problem: Problem, mu: Measure) -> Scalar:
+    assert isinstance(problem.drift, AbstractEnergy)  # Problem refuses to observe the energy of another drift
+    return problem.drift(mu)
 
 
 def _record(series: Series, look: Look, keep: Bool[Array, ""]) -> Series:

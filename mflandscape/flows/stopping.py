@@ -253,8 +253,8 @@ class AllStops(_Combination):
     @property
     def step_limit(self) -> int | None:
         """The largest of the parts, if all have one."""
-        limits = [s.step_limit for s in self.stops]
-        return None if None in limits else max(limits)
+        limits = [s.step_limit for s in self.stops if s.step_limit is not None]
+        return max(limits) if len(limits) == len(self.stops) else None
 
     @property
     def time_limit(self) -> Scalar | None:
@@ -263,9 +263,11 @@ class AllStops(_Combination):
 
 
 def published_rule(window: int = 5, drift_tol: float = 1e-4, spread_factor: float = 1.0) -> AbstractStop:
-    """The rule of the published code: count constant over the window, spread within `spread_factor` thresholds,
-    largest speed at most `drift_tol`, all at one look. It can hold before a state is stationary. [paper A, section
-    4]"""
+    """The rule of the published code, which can hold before a state is stationary. [paper A, section 4]
+
+    Count constant over the window, spread within `spread_factor` thresholds, largest speed at most `drift_tol`, all at
+    one look.
+    """
     return ClustersSettled(window, spread_factor) & Stationary(drift_tol)
 
 
@@ -282,5 +284,5 @@ def _limit(name: str, value) -> Scalar:
     return jnp.asarray(jnp.inf) if value is None or value == jnp.inf else positive(name, value)
 
 
-def _parts(stop: AbstractStop, kind: type) -> tuple[AbstractStop, ...]:
+def _parts(stop: AbstractStop, kind: type[AnyStop | AllStops]) -> tuple[AbstractStop, ...]:
     return stop.stops if isinstance(stop, kind) else (stop,)
