@@ -132,8 +132,8 @@ def test_first_and_second_derivatives_are_finite_at_coincident_and_antipodal_poi
         v = exp(x, v)
     total = lambda x, v: jnp.sum(jnp.sin(MAPS[name](x, v)))  # noqa: E731
     first = jax.grad(total, argnums=(0, 1))
-    second = jax.jacfwd(first, argnums=(0, 1))
-    derivatives = jax.jit(lambda x, v: (first(x, v), second(x, v)))(x, v)
+    along = jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, d)), dtype)
+    derivatives = jax.jit(lambda x, v: jax.jvp(first, (x, v), tuple(along)))(x, v)
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(derivatives))
 
 
@@ -232,7 +232,7 @@ def test_a_chart_step_follows_the_exponential_map(d):
 @both
 def test_uniform_points_have_the_moments_of_the_sphere(d, dtype):
     n = 20000
-    x = np.asarray(points(d, n, dtype=dtype), float)
+    x = np.asarray(points(d, n, 5, dtype), float)
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1, atol=4 * eps(dtype))
     np.testing.assert_allclose(x.mean(0), 0, atol=5 / np.sqrt(n * d))
     np.testing.assert_allclose(x.T @ x / n, np.eye(d) / d, atol=5 * np.sqrt(2 / n) / d)
