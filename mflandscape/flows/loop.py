@@ -98,7 +98,9 @@ def block(problem: Problem, state: FlowState) -> FlowState:
 
 def _step(problem: Problem, state: FlowState) -> FlowState:
     end, mark = _landings(problem, state)
-    active = going(state) & (state.step < problem.max_steps) & (end - state.time > landing_slack(state.time))
+    active = going(state)
+    if not problem.ends_at_looks:
+        active = active & (state.step < problem.max_steps) & (end - state.time > landing_slack(state.time))
     limit = jnp.minimum(end, mark) - state.time
     dynamics, integrator = problem.dynamics, problem.integrator
     key = None if problem.key is None else jax.random.fold_in(problem.key, state.step)
@@ -118,7 +120,7 @@ def _step(problem: Problem, state: FlowState) -> FlowState:
         ),
         is_leaf=lambda v: v is None,
     )
-    return _save(problem, _select(active, moved, state), active)
+    return _save(problem, moved if problem.ends_at_looks else _select(active, moved, state), active)
 
 
 def _landings(problem: Problem, state: FlowState) -> tuple[Scalar, Scalar]:
@@ -157,7 +159,7 @@ def _look(problem: Problem, before: FlowState, after: FlowState) -> FlowState:
     """
     active = going(before)
     finite = jnp.all(jnp.isfinite(after.u)) & jnp.all(jnp.isfinite(after.du))
-    small = eqx.tree_at(lambda s: s.series, _select(finite, after, before), after.series)
+    small = eqx.tree_at(lambda s: s.series, _select(active & finite, after, before), after.series)
     look = _observe(problem, problem.dynamics, small.u, small.du, small.step, small.time)
     verdict, memory = problem.stop.verdict(look, small.stop_memory)
     verdict = RESULTS.where(finite, verdict, RESULTS.nonfinite)

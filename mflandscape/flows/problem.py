@@ -82,6 +82,11 @@ class Problem(eqx.Module):
         """Looks in a run that reaches the step limit."""
         return -(-self.max_steps // self.observe.every)
 
+    @property
+    def ends_at_looks(self) -> bool:
+        """Whether a run can only end at a look: then nothing needs to be masked between looks."""
+        return self.max_steps % self.observe.every == 0 and self.stop.time_limit is None
+
     def prepared(self) -> "Problem":
         """With the evaluators' tables computed."""
         return eqx.tree_at(lambda p: p.drift, self, prepare(self.drift))

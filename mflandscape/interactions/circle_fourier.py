@@ -14,7 +14,8 @@ from ..special import fourier_modes, scaled_bessel, series_tolerance
 from .base import AbstractInteraction, log_of_mean
 from .dense import tiles, untile
 
-_UNROLL = 4  # modes a loop turn: 1.4 times faster than one on a CPU
+_GROUP = 4  # modes a loop turn: 1.4 times faster than one on a CPU, and summed before they are added to the rest
+Complex = tuple[Array, Array]
 
 
 class CircleFourier(AbstractInteraction):
@@ -81,20 +82,26 @@ class CircleFourier(AbstractInteraction):
         )
 
     def _moments(self, y: Array, q: Array) -> Array:
-        charges = q.T
+        charges, step = q.T, (y[:, 0], y[:, 1])
 
-        def mode(z: tuple[Array, Array], _: None):
-            return _times(z, y), jnp.stack([_weigh(charges, z[0]), _weigh(charges, z[1])])
+        def group(z: Complex, _: None):
+            rungs, z = _climb(z, step)
+            return z, jnp.stack([jnp.stack([_weigh(charges, re), _weigh(charges, im)]) for re, im in rungs])
 
-        return jax.lax.scan(mode, _one(y), None, length=self.modes + 1, unroll=_UNROLL)[1]
+        groups = jax.lax.scan(group, _one(y), None, length=-(-(self.modes + 1) // _GROUP))[1]
+        return groups.reshape(-1, 2, q.shape[1])[: self.modes + 1]
 
     def _synthesis(self, x: Array, weighted: Array) -> Array:
-        def mode(carry: tuple[Array, tuple[Array, Array]], m: Array):
+        step = x[:, 0], x[:, 1]
+
+        def group(carry: tuple[Array, Complex], part: Array):
             total, z = carry
-            return (total + m[0][:, None] * z[0][None, :] + m[1][:, None] * z[1][None, :], _times(z, x)), None
+            rungs, z = _climb(z, step)
+            terms = [m[0][:, None] * re[None, :] + m[1][:, None] * im[None, :] for m, (re, im) in zip(part, rungs, strict=True)]
+            return (total + sum(terms[1:], terms[0]), z), None
 
         start = jnp.zeros((weighted.shape[2], x.shape[0]), x.dtype)
-        return jax.lax.scan(mode, (start, _one(x)), weighted, unroll=_UNROLL)[0][0].T
+        return jax.lax.scan(group, (start, _one(x)), tiles(weighted, _GROUP))[0][0].T
 
     def soft_maximum(
         self, kernel: Exponential, x: Float[Array, "M d"], y: Float[Array, "N d"], w: Float[Array, " N"]
@@ -134,12 +141,20 @@ class CircleFourier(AbstractInteraction):
             )
 
 
-def _one(x: Array) -> tuple[Array, Array]:
+def _one(x: Array) -> Complex:
     return jnp.ones_like(x[:, 0]), jnp.zeros_like(x[:, 0])
 
 
-def _times(z: tuple[Array, Array], x: Array) -> tuple[Array, Array]:
-    return z[0] * x[:, 0] - z[1] * x[:, 1], z[0] * x[:, 1] + z[1] * x[:, 0]
+def _times(z: Complex, w: Complex) -> Complex:
+    return z[0] * w[0] - z[1] * w[1], z[0] * w[1] + z[1] * w[0]
+
+
+def _climb(z: Complex, step: Complex) -> tuple[list[Complex], Complex]:
+    """`z, z step, ...`: the powers of one group, and the first of the next."""
+    rungs = [z]
+    for _ in range(_GROUP):
+        rungs.append(_times(rungs[-1], step))
+    return rungs[:-1], rungs[-1]
 
 
 def _weigh(charges: Array, z: Array) -> Array:
