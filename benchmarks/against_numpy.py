@@ -113,7 +113,7 @@ def step_times() -> list[dict]:
                     "N": n, "beta": beta, "published_ms": 1e3 * published, "dense_ms": 1e3 * dense,
                     "fourier_ms": 1e3 * fourier, "flow_ms": 1e3 * flow,
                     "published/flow": published / flow, "best dense/flow": dense / flow,
-                    "best/flow": min(dense, fourier) / flow, "flows/scan": flow / scan, "error": error,
+                    "best/flow": min(dense, fourier) / flow, "flow/scan": flow / scan, "error": error,
                 }
             )  # fmt: skip
     return rows
