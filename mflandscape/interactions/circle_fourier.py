@@ -97,7 +97,8 @@ class CircleFourier(AbstractInteraction):
         def group(carry: tuple[Array, Complex], part: Array):
             total, z = carry
             rungs, z = _climb(z, step)
-            terms = [m[0][:, None] * re[None, :] + m[1][:, None] * im[None, :] for m, (re, im) in zip(part, rungs, strict=True)]
+            pairs = zip(part, rungs, strict=True)
+            terms = [m[0][:, None] * re[None, :] + m[1][:, None] * im[None, :] for m, (re, im) in pairs]
             return (total + sum(terms[1:], terms[0]), z), None
 
         start = jnp.zeros((weighted.shape[2], x.shape[0]), x.dtype)
