@@ -79,6 +79,8 @@ class Adaptive(AbstractIntegrator):
     Near an attracting state the step is held by stability, not accuracy: speeds stay near the tolerance unless it is
     well below the residual wanted (`rtol=1e-8, atol=1e-10` reaches 1e-8).
 
+    Derivatives do not go through the step lengths: end a differentiated run by `MaxTime`, not by `MaxSteps`.
+
     Raises:
         ValueError: an implicit solver (its dense Jacobian of N d unknowns is out of the question) or one without an
             error estimate.
