@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 Scalar = Float[Array, ""]
 Count = Int[Array, ""]
 Points = Float[Array, "N d"]
-Masses = Float[Array, " N"]
 Angles = Float[Array, " N"]
 Key = PRNGKeyArray
 Direction = Literal["descent", "ascent"]
