@@ -24,12 +24,15 @@ class AbstractActivation(eqx.Module):
     """An activation `sigma`, applied element by element in the dtype of its argument.
 
     `name` is what specs and pictures call it, `kinks` the places where `sigma'` jumps, and `dead` says whether `sigma`
-    vanishes identically on `s < 0`.
+    vanishes identically on `s < 0`. `steepness` bounds `|sigma'|` and `bend` bounds `|sigma''|` away from the kinks:
+    certificates rest on them (inf: not known).
     """
 
     name: eqx.AbstractVar[str]
     kinks: eqx.AbstractVar[tuple[float, ...]]
     dead: eqx.AbstractVar[bool]
+    steepness: eqx.AbstractVar[float | Scalar]
+    bend: eqx.AbstractVar[float]
 
     @abc.abstractmethod
     def __call__(self, s: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
@@ -46,6 +49,8 @@ class ReLU(AbstractActivation):
     name: ClassVar[str] = "relu"
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     dead: ClassVar[bool] = True
+    steepness: ClassVar[float] = 1.0
+    bend: ClassVar[float] = 0.0
 
     def __call__(self, s: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """`max(s, 0)`."""
@@ -62,12 +67,18 @@ class LeakyReLU(AbstractActivation):
     name: ClassVar[str] = "leaky_relu"
     kinks: ClassVar[tuple[float, ...]] = (0.0,)
     dead: ClassVar[bool] = False
+    bend: ClassVar[float] = 0.0
     slope: Scalar
 
     def __init__(self, slope: ArrayLike = 0.01):
         self.slope = jnp.asarray(slope, slope.dtype if isinstance(slope, jax.Array) else float)
         if self.slope.ndim != 0:
             raise ValueError(f"slope of shape {self.slope.shape}: expected a scalar; batch the activation with vmap")
+
+    @property
+    def steepness(self) -> Scalar:
+        """`max(1, |slope|)`."""
+        return jnp.maximum(jnp.abs(self.slope), 1.0)
 
     def __call__(self, s: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """`s` above 0, `slope s` below."""
@@ -84,6 +95,8 @@ class GeLU(AbstractActivation):
     name: ClassVar[str] = "gelu"
     kinks: ClassVar[tuple[float, ...]] = ()
     dead: ClassVar[bool] = False
+    steepness: ClassVar[float] = 1.1289042  # at s = sqrt 2
+    bend: ClassVar[float] = 0.7978846  # 2 n(0)
 
     def __call__(self, s: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """`s Phi(s)`."""
@@ -100,6 +113,8 @@ class Tanh(AbstractActivation):
     name: ClassVar[str] = "tanh"
     kinks: ClassVar[tuple[float, ...]] = ()
     dead: ClassVar[bool] = False
+    steepness: ClassVar[float] = 1.0
+    bend: ClassVar[float] = 0.7698004  # 4 / 3^{3/2}
 
     def __call__(self, s: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """`tanh s`."""
@@ -116,6 +131,8 @@ class Softplus(AbstractActivation):
     name: ClassVar[str] = "softplus"
     kinks: ClassVar[tuple[float, ...]] = ()
     dead: ClassVar[bool] = False
+    steepness: ClassVar[float] = 1.0
+    bend: ClassVar[float] = 0.25
 
     def __call__(self, s: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """`log(1 + e^s)`."""
@@ -139,6 +156,8 @@ class Custom(AbstractActivation):
 
     kinks: ClassVar[tuple[float, ...]] = ()
     dead: ClassVar[bool] = False
+    steepness: ClassVar[float] = math.inf
+    bend: ClassVar[float] = math.inf
     fn: ScalarFunction = eqx.field(static=True)
     name: str = eqx.field(static=True)
 

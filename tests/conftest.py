@@ -1,9 +1,13 @@
 """Every test runs in float64, with strict dtype promotion, ranks that must agree, and warnings as errors; two
-virtual CPU devices.
+virtual CPU devices; NumPy's linear algebra on one thread, for the workers share the cores.
 """
 
-import jax
-import pytest
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

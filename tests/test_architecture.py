@@ -19,6 +19,8 @@ FLOORS = (
     ("modes", "interactions"),
     ("drifts",),
     ("gradient",),
+    ("theory",),
+    ("stationary",),
     ("flows",),
     ("ensemble", "weights", "starts"),
     ("_spec_checks",),
