@@ -5,9 +5,10 @@ are frozen pytrees, verbs are functions; see the README for a first flow.
 """
 
 from . import sphere as sphere
+from . import stationary as stationary
+from . import theory as theory
 from ._results import RESULTS as RESULTS
 from .activations import activation as activation
-from .clusters import Clusters as Clusters
 from .clusters import cluster_threshold as cluster_threshold
 from .clusters import find_clusters as find_clusters
 from .drifts import (
@@ -41,13 +42,13 @@ from .flows import (
     Forward as Forward,
 )
 from .flows import (
+    Implicit as Implicit,
+)
+from .flows import (
     MaxSteps as MaxSteps,
 )
 from .flows import (
     MaxTime as MaxTime,
-)
-from .flows import (
-    Midpoint as Midpoint,
 )
 from .flows import (
     Observe as Observe,
@@ -65,9 +66,6 @@ from .flows import (
     SaveLog as SaveLog,
 )
 from .flows import (
-    Solution as Solution,
-)
-from .flows import (
     Stationary as Stationary,
 )
 from .flows import (
@@ -80,13 +78,7 @@ from .flows import (
     published_rule as published_rule,
 )
 from .gradient import (
-    dissipation as dissipation,
-)
-from .gradient import (
     first_variation as first_variation,
-)
-from .gradient import (
-    hessian_vector_product as hessian_vector_product,
 )
 from .gradient import (
     residual as residual,
@@ -103,17 +95,18 @@ from .interactions import (
 from .interactions import (
     Dense as Dense,
 )
-from .interactions import (
-    choose_interaction as choose_interaction,
-)
 from .measure import Measure as Measure
 from .measure import empirical as empirical
 from .measure import from_angles as from_angles
 from .measure import uniform as uniform
-from .modes import density_modes as density_modes
 from .presets import preset as preset
 from .runner import run as run
 from .spec import Spec as Spec
+from .stationary import classify as classify
+from .stationary import hessian_spectrum as hessian_spectrum
+from .stationary import maximise as maximise
+from .stationary import minimise as minimise
+from .stationary import refine as refine
 from .store import open_run as open  # noqa: F401
 from .sweep import sweep as sweep
 

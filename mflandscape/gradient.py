@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ._numerics import dot, safe_norm, safe_sqrt
 from ._types import Direction, Scalar
-from .drifts import AbstractDrift, AbstractEnergy, AbstractPotential, check
+from .drifts import AbstractDrift, AbstractPotential, check
 from .measure import Measure
 from .sphere import tangent
 
@@ -65,16 +65,15 @@ def dissipation(drift: AbstractDrift, mu: Measure, direction: Direction = "desce
     return sign(direction) * jnp.sum(mu.w * dot(v, v))
 
 
-def hessian_vector_product(energy: AbstractEnergy, mu: Measure, xi: Float[Array, "N d"]) -> Float[Array, "N d"]:
+def hessian_vector_product(drift: AbstractDrift, mu: Measure, xi: Float[Array, "N d"]) -> Float[Array, "N d"]:
     """The Wasserstein Hessian of `E` at `mu` applied to tangent vectors `xi (N, d)`, in the metric `sum_i w_i <xi_i,
     eta_i>`.
 
-    The covariant derivative of the gradient field as all particles move: `H[xi, eta] = sum_i w_i <eta_i, result_i>`.
-        Cost and
-    memory of a few velocities. [MATH, section 6]
+    The covariant derivative of the gradient field as all particles move: `H[xi, eta] = sum_i w_i <eta_i, result_i>`,
+    symmetric if the drift is an energy. Cost and memory of a few velocities. [MATH, section 6]
     """
 
     def gradient(x: Array) -> Array:
-        return tangent(x, energy.field(x, mu.at(x)))
+        return tangent(x, drift.field(x, mu.at(x)))
 
     return tangent(mu.x, jax.jvp(gradient, (mu.x,), (tangent(mu.x, xi),))[1])

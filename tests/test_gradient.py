@@ -12,15 +12,13 @@ from mflandscape import (
     Dense,
     Measure,
     Perceptron,
-    dissipation,
     empirical,
     first_variation,
-    hessian_vector_product,
     residual,
     sphere,
     velocity,
 )
-from mflandscape.gradient import sign
+from mflandscape.gradient import dissipation, hessian_vector_product, sign
 
 NEURONS = np.random.default_rng(5).normal(size=(4, 3)), np.array([0.7, -1.1, 0.4, 0.9])
 B = np.array([[1.0, 0.3, 0.0], [0.3, -0.5, 0.2], [0.0, 0.2, 0.8]])

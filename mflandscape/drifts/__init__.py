@@ -11,6 +11,7 @@ from .base import (
 from .base import (
     AbstractPotential as AbstractPotential,
 )
+from .base import EnergySum as EnergySum
 from .base import (
     check as check,
 )

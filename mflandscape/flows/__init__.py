@@ -2,6 +2,7 @@
 
 from .adjoints import AbstractAdjoint as AbstractAdjoint
 from .adjoints import Forward as Forward
+from .adjoints import Implicit as Implicit
 from .adjoints import Unrolled as Unrolled
 from .dynamics import Dynamics as Dynamics
 from .integrators import (

@@ -93,8 +93,9 @@ def finish(problem: Problem, state: FlowState) -> Solution:
 def solve(problem: Problem, adjoint: AbstractAdjoint) -> Solution:
     """The whole run as one compiled program."""
     problem = problem.prepared()
-    state = adjoint.loop(lambda s: block(problem, s), going, start(problem), problem.max_looks)
-    return finish(problem, state)
+    stepped = adjoint.enter(problem)
+    state = adjoint.loop(lambda s: block(stepped, s), going, start(stepped), problem.max_looks)
+    return finish(problem, eqx.tree_at(lambda s: s.u, state, adjoint.leave(problem.dynamics, state.u)))
 
 
 def flow(
@@ -120,7 +121,7 @@ def flow(
         integrator: `Euler(0.1)` by default.
         save: schedule of snapshots; none by default.
         observe: how often to look, and at what; every step, speeds only, by default.
-        adjoint: `Unrolled()` (reverse mode) by default, or `Forward()`.
+        adjoint: `Unrolled()` (reverse mode) by default, `Forward()`, or `Implicit()` (of a stationary end).
         key: for `Brownian`.
         throw: raise where the result is not to be used (not finite, truncated series).
 

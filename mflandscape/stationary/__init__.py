@@ -1,0 +1,31 @@
+"""Stationary states: reach them, classify them, certify them, differentiate them."""
+
+from .check_bounds import BoundsCheck as BoundsCheck
+from .check_bounds import check_bounds as check_bounds
+from .classify import Classification as Classification
+from .classify import classify as classify
+from .classify import frank_wolfe_gap as frank_wolfe_gap
+from .counts import GAPS as GAPS
+from .counts import AtomCounts as AtomCounts
+from .counts import count_atoms as count_atoms
+from .densities import Rival as Rival
+from .densities import smooth_rival as smooth_rival
+from .implicit import Sensitivity as Sensitivity
+from .implicit import implicit_derivative as implicit_derivative
+from .implicit import stationary_state as stationary_state
+from .maximisers import Maximisers as Maximisers
+from .maximisers import maximise as maximise
+from .merge import Merged as Merged
+from .merge import merge as merge
+from .minimiser import Minimum as Minimum
+from .minimiser import minimise as minimise
+from .newton import Newton as Newton
+from .newton import newton as newton
+from .null_space import NullSpace as NullSpace
+from .refine import Refined as Refined
+from .refine import refine as refine
+from .search import Lowest as Lowest
+from .search import local_minima as local_minima
+from .search import lowest as lowest
+from .second_order import Spectrum as Spectrum
+from .second_order import hessian_spectrum as hessian_spectrum
