@@ -1,11 +1,16 @@
-"""The command line `mflandscape`: run, info, plot, export, presets; the names of keys are those of `Spec`."""
+"""The command line `mflandscape`: runs, their end states, extremal states, theory; keys are those of `Spec`."""
 
 import click
 
+from .classify import command as classify
+from .maximise import maximise
+from .minimise import minimise
 from .presets import presets
+from .refine import command as refine
 from .results import export, info, plot
 from .run import run
 from .teaching import Commands
+from .theory import theory
 
 __all__ = ["main"]
 
@@ -33,5 +38,5 @@ def main() -> None:
 
 
 main.help = f"{main.help}\n{_EXAMPLES}"
-for _command in (run, info, plot, export, presets):
+for _command in (run, info, plot, export, refine, classify, minimise, maximise, theory, presets):
     main.add_command(_command)

@@ -12,6 +12,7 @@ import click
 from .._options import looks_like_file, nearest
 from ..presets import PRESETS, preset
 from ..spec import DRAWN_WEIGHTS, Key, fields_table, is_file
+from .numbers import parse_number
 
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Grid (one member for each combination)": ("beta", "weight_seed", "start_seed", "mlp_scale"),
@@ -63,9 +64,9 @@ def changes(options: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if key.many:
             words = [word for text in value for word in text.split(",") if word.strip()]
-            found[name] = [_number(key, word) for word in words]
+            found[name] = [parse_number(name, word, key.allowed) for word in words]
         elif key.kind in ("float", "int"):
-            found[name] = _number(key, value)
+            found[name] = parse_number(name, value, key.allowed)
         elif _takes_file(key) and is_file(name, value) and looks_like_file(value):
             found[name] = str(Path(value).expanduser().resolve())
         else:
@@ -127,15 +128,6 @@ def _preset_weights(found: dict[str, Any]) -> dict[str, Any]:
 
 def _takes_file(key: Key) -> bool:
     return key.kind == "str" and " file" in key.allowed
-
-
-def _number(key: Key, word: str) -> float | int:
-    for parse in (int, float):
-        try:
-            return parse(word)
-        except ValueError:
-            continue
-    raise ValueError(f"{key.name} = {word.strip()!r}: expected a {key.allowed}; give {key.option} a number")
 
 
 def _help(key: Key) -> str:

@@ -40,7 +40,7 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(run: str, as_json: bool) -> None:
     """Describe a run."""
-    found = describe(_one_run(run))
+    found = describe(one_run(run))
     if as_json:
         print_json(found)
         return
@@ -64,7 +64,7 @@ def info(run: str, as_json: bool) -> None:
 )
 def plot(run: str, names: Sequence[str], out: str | None, formats: Sequence[str]) -> None:
     """Draw a run's pictures."""
-    folder = _one_run(run)
+    folder = one_run(run)
     for path in draw_pictures(folder, Path(out) if out else folder / "pictures", formats, names or None):
         click.echo(path)
 
@@ -76,7 +76,7 @@ def plot(run: str, names: Sequence[str], out: str | None, formats: Sequence[str]
 @click.option("--out", metavar="DIR", help="Folder of the tables.  [default: RUN/csv]")
 def export(run: str, as_csv: bool, full: bool, out: str | None) -> None:
     """Write a run as tables."""
-    folder = _one_run(run)
+    folder = one_run(run)
     if not as_csv:
         raise ValueError("no format given: expected --csv; add it")
     for path in export_csv(folder, Path(out) if out else folder / "csv", full=full):
@@ -99,7 +99,7 @@ def draw_pictures(
     return draw(dataset, out, tuple(formats), names)
 
 
-def _one_run(name: str) -> Path:
+def one_run(name: str) -> Path:
     """The folder of one run; of several, their names are in the error."""
     path = Path(name)
     inside = sorted(str(file.parent) for file in path.glob("dim-*/run.json"))
