@@ -2,6 +2,7 @@
 
 import abc
 import difflib
+import functools
 import math
 from collections.abc import Callable
 from typing import ClassVar
@@ -15,7 +16,6 @@ from jaxtyping import Array, ArrayLike, Float
 from ._types import Scalar, ScalarFunction
 
 _PANELS = 24  # dyadic panels [2^-k-1, 2^-k] of the quadrature from 0 to s
-_NODES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(16))
 _TAYLOR_TERMS = 16  # of the GeLU's primitive on |s| < 1: 2^-16 / 16! < 1e-18
 _DILOGARITHM_TERMS = 20  # e^{-2 * 20} / 20^2 < 1e-19: the series of `Softplus` from |s| = 2 on
 
@@ -252,7 +252,7 @@ def _softplus_primitive(s: Array) -> Array:
         r < 2
     )  # G by 16 nodes on [0, 2] (nearest singularity i pi: error 1e-25), beyond by G = pi^2/12 + Li_2(-e^-r)
     near = jnp.where(small, r, jnp.ones_like(r))
-    inside = sum(w / 2 * jnp.log1p(jnp.exp(-near * ((1 + u) / 2))) for u, w in zip(_NODES, _WEIGHTS, strict=True))
+    inside = sum(w / 2 * jnp.log1p(jnp.exp(-near * ((1 + u) / 2))) for u, w in zip(*_gauss(), strict=True))
     y = -jnp.exp(-jnp.where(small, jnp.full_like(r, 2), r))
     series = jnp.zeros_like(r)
     for n in range(_DILOGARITHM_TERMS, 0, -1):
@@ -261,11 +261,19 @@ def _softplus_primitive(s: Array) -> Array:
     return jnp.where(s <= 0, jnp.zeros_like(s), s * s) + 2 * jnp.sign(s) * g
 
 
+@functools.cache
+def _gauss() -> tuple[list[float], list[float]]:
+    """Nodes and weights of Gauss's rule of 16 points on [-1, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    return nodes.tolist(), weights.tolist()
+
+
 def _quadrature(fn: ScalarFunction, s: Array) -> Array:
     edges = np.concatenate([[0.0], 0.5 ** np.arange(_PANELS - 1, -1, -1)])
     half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
-    nodes = (middle[:, None] + half[:, None] * np.asarray(_NODES)).ravel()
-    weights = (half[:, None] * np.asarray(_WEIGHTS)).ravel()
+    at, share = map(np.asarray, _gauss())
+    nodes = (middle[:, None] + half[:, None] * at).ravel()
+    weights = (half[:, None] * share).ravel()
     table = jnp.asarray(np.stack([nodes, weights], axis=1), s.dtype)
     add = lambda total, row: (total + row[1] * fn(s * row[0]), None)  # noqa: E731
     return 2 * s * jax.lax.scan(add, jnp.zeros_like(s), table)[0]

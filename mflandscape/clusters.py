@@ -122,7 +122,7 @@ class Clusters(eqx.Module):
     @property
     def spread(self) -> float:
         """Largest diameter; 0 without clusters."""
-        return float(self.diameters.max()) if self.count else 0.0
+        return float(np.max(np.asarray(self.diameters))) if self.count else 0.0
 
 
 def find_clusters(
@@ -146,7 +146,7 @@ def find_clusters(
         raise ValueError("points that are not finite; expected a finite measure: look at the result code of the run")
     threshold = jnp.asarray(threshold, measure.x.dtype)
     if rule == "arcs":
-        labels, spans = (np.asarray(v) for v in _arcs(sphere.to_angle(measure.x), threshold))
+        labels, spans = (np.asarray(v) for v in _arcs(measure.x, threshold))
         diameters = spans[: labels.max() + 1]
     else:
         labels, reach = (np.asarray(v) for v in _linked(measure.x, threshold))
@@ -156,8 +156,9 @@ def find_clusters(
 
 
 @jax.jit
-def _arcs(theta: Angles, threshold: Scalar) -> tuple[Labels, Angles]:
+def _arcs(x: Points, threshold: Scalar) -> tuple[Labels, Angles]:
     """Labels, and the length of arc number i at entry i."""
+    theta = sphere.to_angle(x)
     labels, _, _ = arc_clusters(theta, threshold)
     wrapped = _wrapped(theta)
     order = jnp.argsort(wrapped)

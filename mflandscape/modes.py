@@ -98,7 +98,7 @@ def _on_circle(measure: Measure, width: float, prominence: float, least: float) 
     kernel = np.fft.rfft(np.exp((np.cos(angles) - 1) / width**2)).real / size
     terms = int(np.argmax(kernel <= 1e-12 * kernel[0]))
     theta = np.asarray(sphere.to_angle(measure.x), np.float64)
-    moments = np.asarray(_moments(measure.x, measure.w, terms))
+    moments = np.asarray(_moments(measure.x, measure.w, 1 << (terms - 1).bit_length()))[:terms]  # few shapes
     series = np.zeros(size // 2 + 1, complex)
     series[:terms] = kernel[:terms] * (moments[:, 0] - 1j * moments[:, 1])
     density = np.fft.irfft(series * size, size)

@@ -32,6 +32,7 @@ def record(experiment: Experiment, member: int, solution: Solution, seconds: flo
     clusters = find_clusters(solution.mu, threshold, mass_threshold=experiment.spec.mass_threshold)
     masses = np.full(solution.mu.n, np.nan)
     masses[: clusters.count] = np.asarray(clusters.masses)
+    heaviest = masses[0] if clusters.count else np.nan
     scalars = {
         "residual": solution.residual,
         "residual_l2": solution.residual_l2,
@@ -53,7 +54,7 @@ def record(experiment: Experiment, member: int, solution: Solution, seconds: flo
         "work": np.asarray(solution.evaluations, np.int32),
         "clusters": np.asarray(clusters.count, np.int32),
         "modes": np.asarray(density_modes(solution.mu, beta).count, np.int32),
-        "heaviest_mass": np.asarray(clusters.masses[0] if clusters.count else np.nan, np.float64),
+        "heaviest_mass": np.asarray(heaviest, np.float64),
         "largest_diameter": np.asarray(clusters.spread, np.float64),
         "cluster_mass": masses,
         "stop_reason": name_of(solution.result),
@@ -94,8 +95,11 @@ def row(experiment: Experiment, member: int, record: Mapping[str, Any]) -> dict[
     }
 
 
-def layout(experiment: Experiment) -> dict[str, Any]:
-    """Dims, coordinates, variables and constants of the dataset, for `RunStore.create`."""
+def layout(experiment: Experiment, placement: Mapping[str, str | int]) -> dict[str, Any]:
+    """Dims, coordinates, variables, constants and attributes of the dataset, for `RunStore.create`.
+
+    `placement` says in the attributes how many devices there were, and what they shared.
+    """
     marks = np.asarray(experiment.save.marks(experiment.spec.step_limit))
     looks = -(-experiment.spec.step_limit // experiment.spec.observe_every) + 1
     n, d, circle = experiment.starts[0].n, experiment.spec.dim, experiment.spec.dim == 2
@@ -116,7 +120,7 @@ def layout(experiment: Experiment) -> dict[str, Any]:
         "coords": _coords(experiment, marks),
         "variables": _variables(circle, experiment.dtype.name, experiment.spec.kernel),
         "constants": constants,
-        "attrs": _attrs(experiment),
+        "attrs": {**_attrs(experiment), **placement},
     }
 
 
@@ -171,7 +175,6 @@ def _attrs(experiment: Experiment) -> dict[str, Any]:
         ),
         "interaction": repr(experiment.interaction),
         "device": f"{device.platform} ({device.device_kind})",
-        "devices": len(jax.local_devices()),
         "dtype": experiment.dtype.name,
         "width": experiment.spec.lanes,
         "versions": json.dumps(versions()),

@@ -5,6 +5,7 @@ virtual CPU devices; NumPy's linear algebra on one thread, for the workers share
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ["MFLANDSCAPE_CACHE"] = "off"
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

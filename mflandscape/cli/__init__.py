@@ -2,6 +2,7 @@
 
 import click
 
+from .cache import keep_compiled_programs
 from .classify import command as classify
 from .maximise import maximise
 from .minimise import minimise
@@ -35,6 +36,7 @@ _EXAMPLES = """
 @click.version_option(package_name="mflandscape", message="%(prog)s %(version)s")
 def main() -> None:
     """Gradient flows of attention with perceptrons on the sphere: grids of runs, stored, resumed and drawn."""
+    keep_compiled_programs()
 
 
 main.help = f"{main.help}\n{_EXAMPLES}"
