@@ -22,7 +22,7 @@ CASES = {
     "circle-rk4": (2, RK4(0.1), Dense()),
     "sphere-adaptive": (3, Adaptive(rtol=1e-9, atol=1e-10), Dense()),
 }
-SLOW = ("circle-rk4", "sphere-adaptive", "sphere-euler-blocked")
+SLOW = ("circle-rk4", "circle-adaptive", "sphere-adaptive", "sphere-euler-blocked")
 STOP = MaxTime(0.8) | MaxSteps(40)
 # Compiling is nearly all of the time here; the compiler's optimisations would double it.
 fast_jit = eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
@@ -123,6 +123,7 @@ def test_memory_of_unrolled_grows_like_the_root_of_the_steps():
     assert growth[1] < 32 * 4, (sizes, state)
 
 
+@pytest.mark.slow
 def test_an_early_end_has_the_derivative_of_the_steps_taken():
     d, p = 2, parameters(2)
     early = Stationary(0.1) | MaxSteps(100)

@@ -132,6 +132,7 @@ def test_class_that_depends_on_the_side(direction):
 # Clouds
 
 
+@pytest.mark.slow
 def test_cloud_of_a_thousand_in_modes():
     """Equispaced: a circulant Hessian; coincident in three places: the atoms' Hessian and `U''`, many times."""
     n, beta = 1002, 5.0

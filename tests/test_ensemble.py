@@ -103,6 +103,7 @@ def test_four_lanes_have_bits_of_their_own(abreast, alone, members, devices):
         assert int(found[m].steps) == int(alone[m].steps)
 
 
+@pytest.mark.slow
 def test_widths_agree_after_a_hundred_steps():
     def build(m):
         return member(m, stop=MaxSteps(100), n=100)
@@ -229,7 +230,7 @@ SWEEP_MODES = CircleFourier.for_beta(max(SWEEP))
 SEEDS = expand_seeds(42, 8)
 
 
-@pytest.mark.parametrize("lanes, devices, least", [(1, 2, 0.95), (8, 1, 0.85)])
+@pytest.mark.parametrize("lanes, devices, least", [(1, 2, 0.95), pytest.param(8, 1, 0.85, marks=pytest.mark.slow)])
 def test_the_share_of_useful_work_is_high(lanes, devices, least):
     def siblings(m):
         return range(m - m % 8, m - m % 8 + 8)

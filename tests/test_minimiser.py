@@ -184,6 +184,7 @@ def test_twenty_random_weights_on_the_sphere(beta):
     assert rigorous >= 15
 
 
+@pytest.mark.slow
 def test_a_smooth_rival_is_above_by_at_most_its_gap():
     """ReLU weakened by `e^{-5}`: a positive density comes within 3e-5; `minimise` finds a measure that is lower."""
     a, omega = WEIGHTS[0]

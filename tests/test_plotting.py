@@ -65,7 +65,10 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("kind", EXPECTED)
+SLOW = ("gelu", "sphere-gelu", "none", "free")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in SLOW)) for k in EXPECTED])
 def test_every_picture_that_fits_is_drawn_and_nothing_else_changes(runs, kind, tmp_path):
     ds = runs[kind]
     before, settings = ds.copy(deep=True), dict(matplotlib.rcParams)

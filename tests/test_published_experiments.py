@@ -13,6 +13,7 @@ from mflandscape import published, runner
 
 SETUPS = json.loads((Path(__file__).parent / "data" / "experiments.json").read_text())["setups"]
 SHORT = {2: 1000, 3: 300}  # steps, by dimension
+FAST = ("s1_desc_gelu", "s1_asc_relu", "s2_asc_relu")
 COMMON = {
     "n_particles": 500,
     "dt": 0.1,
@@ -36,7 +37,9 @@ def rows_of(setup, slow):
 
 
 CASES = [
-    pytest.param(setup, slow, marks=[pytest.mark.slow] if slow else [], id=f"{setup}-{'long' if slow else 'short'}")
+    pytest.param(
+        setup, slow, marks=[pytest.mark.slow] * (slow or setup not in FAST), id=f"{setup}-{'long' if slow else 'short'}"
+    )
     for setup in SETUPS
     for slow in (False, True)
     if rows_of(setup, slow)

@@ -97,6 +97,7 @@ def test_merging_keeps_masses_and_follows_single_linkage():
     np.testing.assert_array_equal(pair.mu.x, [[1.0, 0.0]])
 
 
+@pytest.mark.slow
 def test_newton_converges_quadratically_beside_a_maximum_of_one_neuron():
     drift = Attention(2.0) + neurons([[3.0, 4.0]], [1.0])
     start = on_circle(np.arctan2(4, 3) + np.array([0.1, -0.05, 0.02]))
@@ -120,6 +121,7 @@ def test_two_atoms_close_together_are_not_merged_into_one():
     assert merged.mu.n == 1 and merged.other_basin and merged.energy > merged.energy_before
 
 
+@pytest.mark.slow
 def test_atoms_that_collide_on_the_way_merge():
     drift = Attention(2.0) + neurons([[1.0, 0.0]], [1.0], activation="gelu")
     found = refine(drift, cloud(0.0, spread=1e-2, n=7), merge_tolerance=1e-5, direction="ascent")
@@ -161,6 +163,7 @@ def test_what_does_not_settle_is_said_with_its_true_residual():
     assert found.unresolved_mass == pytest.approx(float(jnp.sum(jnp.where(found.unsettled, found.mu.w, 0.0))))
 
 
+@pytest.mark.slow
 def test_others_settle_beside_an_atom_that_is_held():
     drift, mu = published(10.0)
     atoms = refine(drift, mu).mu

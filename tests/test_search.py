@@ -91,8 +91,10 @@ def test_closed_forms():
     assert lowest(mfl.Attention(0.0) + neurons, mu, sign=-1).value == pytest.approx(0, abs=1e-14)
 
 
-@pytest.mark.parametrize("name", ["relu", "gelu"])
-@pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.parametrize(
+    "d, name",
+    [(2, "gelu"), (3, "relu"), *[pytest.param(*c, marks=pytest.mark.slow) for c in [(2, "relu"), (3, "gelu")]]],
+)
 def test_no_point_is_below_the_bound(d, name):
     rng = np.random.default_rng(d)
     x = sphere.uniform(jax.random.key(1), 20_000, d)
@@ -109,6 +111,7 @@ def test_no_point_is_below_the_bound(d, name):
             assert (np.diff(found.values) >= 0).all() and found.values[0] == found.value
 
 
+@pytest.mark.slow
 def test_a_well_between_the_points_of_the_grid_is_found():
     """Its half width is 0.0014; the grid's spacing is 0.006."""
     middle = np.pi / 1024

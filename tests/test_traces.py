@@ -116,6 +116,7 @@ def test_numbers_do_not_trace_again(change):
     assert len(CALLS) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", SHAPES, ids=lambda change: next(iter(change)))
 def test_shapes_do(change):
     before = len(CALLS)
