@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ._types import Scalar
 from .measure import as_floating, concrete
-from .special import scaled_bessel
+from .special import harmonics, scaled_bessel
 
 Convention = Literal["shifted", "exponential"]
 
@@ -29,6 +29,10 @@ class AbstractKernel(eqx.Module):
     @abc.abstractmethod
     def cosine_series(self, modes: int, order: int = 0) -> Float[Array, " K"]:
         """`c_k` with `k^(order)(cos a) = sum_{k=0}^{modes} c_k cos(k a)`, on the circle."""
+
+    @abc.abstractmethod
+    def legendre_series(self, degree: int, order: int = 0) -> Float[Array, " L"]:
+        """`c_l` with `k^(order)(t) = sum_{l=0}^{degree} c_l P_l(t)`, on the sphere `S^2`."""
 
 
 class Exponential(AbstractKernel):
@@ -46,7 +50,9 @@ class Exponential(AbstractKernel):
     beta: Scalar
     shift: Scalar
     centred: bool = eqx.field(static=True)
-    table: tuple[Array, Array] | None = None  # scaled Bessel functions and the same over beta, once per run
+    table: tuple[Array, ...] | None = (
+        None  # scaled Bessel functions, the same over beta, and what else an evaluator keeps
+    )
 
     def __init__(self, beta: ArrayLike, shift: ArrayLike = 1.0, *, centred: bool = False):
         self.beta = as_floating(beta if isinstance(beta, jax.Array) else jnp.asarray(beta, float))
@@ -82,19 +88,30 @@ class Exponential(AbstractKernel):
 
     def cosine_series(self, modes: int, order: int = 0) -> Float[Array, " K"]:
         """`c_0 = ive(0, beta)`, `c_k = 2 ive(k, beta)` times `beta^{order - 1}`. [MATH: Jacobi-Anger]"""
-        values, divided = scaled_bessel(self.beta, modes) if self.table is None else self.table
+        return self._series(modes, order, 2)
+
+    def legendre_series(self, degree: int, order: int = 0) -> Float[Array, " L"]:
+        """`c_l = (2 l + 1) (pi/2 beta)^{1/2} ive(l + 1/2, beta)` times `beta^{order - 1}`. [MATH, section 5]"""
+        return self._series(degree, order, 3)
+
+    def _series(self, modes: int, order: int, d: int) -> Array:
+        values, divided = scaled_bessel(self.beta, modes, d) if self.table is None else self.table[:2]
+        count = jnp.asarray(harmonics(np.arange(values.shape[0]), d), self.beta.dtype)
         if order == 0:
-            return jnp.concatenate([divided[:1] + self.offset, 2 * divided[1:]])
-        return _power(self.beta, order - 1) * jnp.concatenate([values[:1], 2 * values[1:]])
+            return (count * divided).at[0].add(self.offset)
+        return _power(self.beta, order - 1) * count * values
 
     def centre(self) -> "Exponential":
         """The same kernel without its constant `1/beta`."""
         centred = Exponential(self.beta, self.shift, centred=True)
         return eqx.tree_at(lambda k: k.table, centred, self.table, is_leaf=lambda v: v is None)
 
-    def tabulate(self, modes: int) -> "Exponential":
-        """The same kernel with its series computed once, outside the time loop."""
-        return eqx.tree_at(lambda k: k.table, self, scaled_bessel(self.beta, modes), is_leaf=lambda v: v is None)
+    def tabulate(self, modes: int, d: int = 2, *kept: Array) -> "Exponential":
+        """The same kernel with its series on the circle (d = 2) or the sphere (d = 3), and whatever else is to be
+        `kept`, computed once, outside the time loop.
+        """
+        table = (*scaled_bessel(self.beta, modes, d), *kept)
+        return eqx.tree_at(lambda k: k.table, self, table, is_leaf=lambda v: v is None)
 
 
 class KernelTangent(AbstractKernel):
@@ -112,6 +129,10 @@ class KernelTangent(AbstractKernel):
     def cosine_series(self, modes: int, order: int = 0) -> Float[Array, " K"]:
         """Derivative of the series along the tangent."""
         return self._push(lambda kernel: kernel.cosine_series(modes, order))
+
+    def legendre_series(self, degree: int, order: int = 0) -> Float[Array, " L"]:
+        """Derivative of the series along the tangent."""
+        return self._push(lambda kernel: kernel.legendre_series(degree, order))
 
     def _push(self, fn) -> Array:
         moves = jax.tree.map(lambda v: v is not None, self.tangent, is_leaf=lambda v: v is None)
@@ -150,6 +171,23 @@ def relative_logarithm(u: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         series = 1 / n - inside * series
     outside = jnp.where(small, jnp.ones_like(u), u)
     return jnp.where(small, series, jnp.log1p(outside) / outside)
+
+
+def largest_beta(beta: ArrayLike, evaluator: str) -> float:
+    """The largest of the betas that a series is to be long enough for.
+
+    Raises:
+        ValueError: a traced beta (the number of modes is a shape and must be known before tracing), or an invalid one.
+    """
+    if not concrete(beta):
+        raise ValueError(
+            f"{evaluator}.for_beta was given a traced beta: the number of modes is a shape; choose it outside jit, "
+            f"vmap and grad from the largest beta, {evaluator}.for_beta(max(betas))"
+        )
+    values = np.asarray(beta)
+    if not (np.isfinite(values).all() and np.min(values) >= 0):
+        raise ValueError(f"beta = {beta}: expected finite inverse temperatures beta >= 0")
+    return float(np.max(values))
 
 
 class KernelConvention(eqx.Module):

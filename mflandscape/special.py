@@ -11,65 +11,82 @@ from jaxtyping import Array, Float
 from ._types import Scalar
 
 
-def scaled_bessel(beta: Scalar, orders: int) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
-    """`ive(k, beta) = e^-beta I_k(beta)` for k = 0..orders, and the same divided by beta.
+def scaled_bessel(beta: Scalar, orders: int, d: int = 2) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+    """Eigenvalues `L_k` of the kernel `e^{beta (t - 1)}` on `S^{d-1}`, k = 0..orders, and the same divided by beta.
 
-    The second array holds `(ive(0, beta) - 1)/beta` at k = 0 and `ive(k, beta)/beta` above: the Fourier coefficients of
-    `(e^{beta(cos t - 1)} - 1)/beta`, finite down to beta = 0. Downward recurrence of the ratios `I_k/I_{k-1}` [DLMF
-    10.29], normalised by `I_0 + 2 sum_k I_k = e^beta`; every term is positive, so nothing cancels. `orders` must
-    reach past the tail (`fourier_modes`). Cost O(orders).
+    On the circle (d = 2) `L_k = ive(k, beta) = e^-beta I_k(beta)`, on the sphere (d = 3) `L_k = (pi/2 beta)^{1/2} ive(k
+    + 1/2, beta)`: `e^{beta (t - 1)} = sum_k n_k L_k P_k(t)`, `n_k = harmonics(k, d)`, `P_k` Chebyshev's or Legendre's
+    polynomial. The second array holds `(L_0 - 1)/beta` at k = 0 and `L_k/beta` above: the coefficients of `(e^{beta (t
+    - 1)} - 1)/beta`, finite down to beta = 0. Downward recurrence of the ratios `L_k/L_{k-1}` [DLMF 10.29, 10.51],
+    normalised by `sum_k n_k L_k = 1`; every term is positive, so nothing cancels. `orders` must reach past the tail
+    (`fourier_modes`). Cost O(orders).
     """
     top = orders + orders // 2 + 32
     k = jnp.arange(top, 0, -1, dtype=beta.dtype)
-    edge = top + 1.0
+    v = d / 2 - 1  # I_{v+k} are the Bessel functions
+    edge = top + 1.0 + v
     start = 1 / (edge - 0.5 + jnp.sqrt((edge + 0.5) ** 2 + beta**2))  # r/beta beyond the top [Amos 1974]
 
     def down(r_over_beta: Array, k: Array) -> tuple[Array, Array]:
-        below = 1 / (2 * k + beta * beta * r_over_beta)
+        below = 1 / (2 * (k + v) + beta * beta * r_over_beta)
         return below, below
 
     _, ratios = jax.lax.scan(down, start, k)
-    ratios = ratios[::-1]  # I_k / (beta I_{k-1}), k = 1..top
-    relative = jnp.cumprod(beta * ratios)  # I_k / I_0
-    ive0 = 1 / (1 + 2 * jnp.sum(relative))
+    ratios = ratios[::-1]  # I_{v+k} / (beta I_{v+k-1}), k = 1..top
+    relative = jnp.cumprod(beta * ratios)  # L_k / L_0
+    count = jnp.asarray(harmonics(np.arange(1, top + 1), d), beta.dtype)
+    first = 1 / (1 + jnp.sum(count * relative))
     below = jnp.concatenate([jnp.ones_like(relative[:1]), relative[:-1]])
-    over_beta = ive0 * ratios * below
-    values = jnp.concatenate([ive0[None], ive0 * relative[:orders]])
-    divided = jnp.concatenate([-2 * jnp.sum(over_beta)[None], over_beta[:orders]])
+    over_beta = first * ratios * below
+    values = jnp.concatenate([first[None], first * relative[:orders]])
+    divided = jnp.concatenate([-jnp.sum(count * over_beta)[None], over_beta[:orders]])
     return values, divided
 
 
-def scaled_bessel_host(beta: float, orders: int) -> np.ndarray:
-    """`ive(k, beta)` for k = 0..orders in NumPy, for decisions that Python takes (how many modes)."""
+def harmonics(k: np.ndarray, d: int) -> np.ndarray:
+    """Number of spherical harmonics of degree k on the circle (d = 2: 1, 2, 2, ..) or the sphere (d = 3: 2 k + 1)."""
+    return np.where(k == 0, 1, 2) if d == 2 else 2 * k + 1
+
+
+def scaled_bessel_host(beta: float, orders: int, d: int = 2) -> np.ndarray:
+    """The same eigenvalues in NumPy, for decisions that Python takes (how many modes)."""
     r = 0.0
     ratios = np.empty(orders + 1)
     for k in range(orders + 1, 0, -1):
-        r = beta / (2 * k + beta * r)
+        r = beta / (2 * k + d - 2 + beta * r)
         ratios[k - 1] = r
     relative = np.cumprod(ratios)
-    ive0 = 1 / (1 + 2 * relative.sum())
-    return np.concatenate([[ive0], ive0 * relative[:orders]])
+    first = 1 / (1 + np.sum(harmonics(np.arange(1, orders + 2), d) * relative))
+    return np.concatenate([[first], first * relative[:orders]])
 
 
-def series_tails(beta: float, orders: int) -> np.ndarray:
-    """`sum_{j>k} j ive(j, beta)` over the largest `j ive(j, beta)`, for k = 0..orders: what a velocity loses beyond
-    mode k.
-    """
-    weighted = np.arange(orders + 1) * scaled_bessel_host(beta, orders)
+def series_tails(beta: float, orders: int, d: int = 2) -> np.ndarray:
+    """`sum_{j>k} j n_j L_j` over the largest `j n_j L_j`, for k = 0..orders: what a velocity loses beyond degree k."""
+    k = np.arange(orders + 1)
+    weighted = k * harmonics(k, d) * scaled_bessel_host(beta, orders, d)
     peak = weighted.max()
     if peak == 0:
         return np.zeros(orders + 1)
     return (np.cumsum(weighted[::-1])[::-1] - weighted) / peak
 
 
-def fourier_modes(beta: float, dtype: DTypeLike) -> int:
-    """Fewest modes whose neglected tail is below the dtype's share of the largest term (1e-16 or 1e-8), by summing it.
+def fourier_modes(beta: float, dtype: DTypeLike, d: int = 2) -> int:
+    """Fewest modes (d = 2) or least degree (d = 3) whose neglected tail is below the dtype's share of the largest term
+    (1e-16 or 1e-8), by summing it.
 
     About `9 sqrt(beta) + 8` in float64, `7 sqrt(beta) + 6` in float32.
     """
     tolerance = series_tolerance(dtype)
     orders = int(12 * math.sqrt(beta) + 40)
-    return int(np.argmax(series_tails(beta, orders) < tolerance)) + 1  # one more for derivatives in beta
+    return int(np.argmax(series_tails(beta, orders, d) < tolerance)) + 1  # one more for derivatives in beta
+
+
+def series_tail(beta: Scalar, modes: int, d: int = 2) -> Scalar:
+    """`sum_{k > modes} k n_k L_k` over its largest term, in units of the dtype's tolerance (1e-16 or 1e-8)."""
+    k = np.arange(modes + modes // 2 + 33)
+    values = scaled_bessel(beta, len(k) - 1, d)[0] * jnp.asarray(k * harmonics(k, d), beta.dtype)
+    largest = jnp.maximum(jnp.max(values), jnp.asarray(jnp.finfo(values.dtype).tiny, values.dtype))
+    return jnp.sum(values[modes + 1 :]) / largest / series_tolerance(np.dtype(values.dtype))
 
 
 def series_tolerance(dtype: DTypeLike) -> float:

@@ -1,13 +1,12 @@
-"""The seam that carries all performance work: `sum_j k(<x_i, y_j>) q_j`, with one derivative rule for every
-evaluator.
-"""
+"""The seam that carries all performance work: `sum_j k(<x_i, y_j>) q_j`, differentiable to any order."""
 
 import abc
+from collections.abc import Iterator
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._types import Scalar
 from ..kernels import AbstractKernel, Exponential, KernelTangent, relative_logarithm
@@ -16,9 +15,10 @@ from ..kernels import AbstractKernel, Exponential, KernelTangent, relative_logar
 class AbstractInteraction(eqx.Module):
     """How a kernel is summed over sources. Evaluators differ in cost, never in result (float64: 1e-12).
 
-    A new evaluator implements `evaluate` (and what it cannot take in `check`); `apply` adds the derivatives. Points
-    lie on the sphere; away from it evaluators continue the sum differently, so project on tangent spaces on the
-    input and output side.
+    A new evaluator implements `evaluate` (and what it cannot take in `check`); `apply` adds the derivatives, by one
+    closed rule where the kernel is evaluated directly (here), by those of the modes where it is expanded
+    (`AbstractSpectral`). Points lie on the sphere; away from it evaluators continue the sum differently, so
+    differentiate along the sphere: through `x/|x|`, or with tangents projected on the input and output side.
     """
 
     @abc.abstractmethod
@@ -91,9 +91,21 @@ def _apply_jvp(primals, tangents, *, interaction, order):
         change = change + jnp.sum(moved.reshape(*out.shape, x.shape[1]) * x[:, None, :], axis=-1)
     if dq is not None:
         change = change + interaction.apply(kernel, x, y, dq, order)
-    if jax.tree.leaves(dkernel):
-        change = change + interaction.apply(KernelTangent(kernel, dkernel), x, y, q, order)
+    for direction, size in _parameters(dkernel):
+        change = change + size.astype(q.dtype) * interaction.apply(KernelTangent(kernel, direction), x, y, q, order)
     return out, change
+
+
+def _parameters(dkernel: PyTree) -> Iterator[tuple[PyTree, Scalar]]:
+    """The kernel's moving parameters one by one: a unit direction and how far. So every sum in the rule is linear in
+    its charges alone, and evaluators need no other transpose. (Array parameters: their own direction, as far as 1.)
+    """
+    leaves, form = jax.tree.flatten(dkernel, is_leaf=lambda v: v is None)
+    for i, leaf in enumerate(leaves):
+        if leaf is not None:
+            one = jnp.ones((), leaf.dtype)
+            unit, size = (one, leaf) if leaf.ndim == 0 else (leaf, one)
+            yield jax.tree.unflatten(form, [unit if j == i else None for j in range(len(leaves))]), size
 
 
 def _outer(q: Float[Array, "N c"], y: Float[Array, "N d"]) -> Float[Array, "N cd"]:

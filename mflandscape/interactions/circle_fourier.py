@@ -7,31 +7,38 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float
 
-from .._types import Scalar
-from ..kernels import AbstractKernel, Exponential
-from ..measure import concrete
-from ..special import fourier_modes, scaled_bessel, series_tolerance
-from .base import AbstractInteraction, log_of_mean
-from .dense import tiles, untile
+from ..kernels import largest_beta
+from ..special import fourier_modes
+from .accumulate import accumulate, by_rows, rows, wide
+from .circle import AbstractCircle
+from .circle_bins import add_powers, at_points, empty_table, nodes_for, series_table, table_moments
+from .circle_products import loop_series, product_moments, product_series
 
-_GROUP = 4  # modes a loop turn: 1.4 times faster than one on a CPU, and summed before they are added to the rest
-Complex = tuple[Array, Array]
+# Measured on two CPU cores: where the grid pays, and up to how many modes a loop over them is faster than the products.
+_GRID_MODES, _GRID_COST, _GRID_CHARGES, _LOOP = 60, 200, 8, 150
 
 
-class CircleFourier(AbstractInteraction):
+class CircleFourier(AbstractCircle):
     """`sum_k c_k Re(M_k conj(z^k))` with moments `M_k = sum_j q_j z_j^k`, `z = x_0 + i x_1`. [Jacobi-Anger; MATH,
     section 4]
 
-    Cost O((M + N) K c), memory O((M + N) c + block K). The number of modes is a shape:
-    `CircleFourier.for_beta(largest beta)` takes as many as make the neglected tail rounding; with fewer, runs say so
-    (`RESULTS.series_truncated`).
+    For many points on a CPU, moments and series go by way of an even grid (`circle_bins`): cost O((M + N) c) whatever
+    the number of modes, which enters by a few FFTs only. Otherwise the modes are summed in products of short tables
+    or, a series of few of them, in a loop: O((M + N) K c). Memory O((M + N) c + block sqrt(K) c + K c). Moments of
+    float32 points are accumulated in float64, or by compensated summation where x64 is disabled. The number of modes
+    is a shape: `CircleFourier.for_beta(largest beta)` takes as many as make the neglected tail rounding; with fewer,
+    runs say so (`RESULTS.series_truncated`).
+
+    `block` is the number of points at once on a CPU (64 times as many elsewhere); `backend` is the kind of device
+    whose schemes are taken, by default the one that JAX runs on.
 
     Raises:
-        ValueError: modes < 1.
+        ValueError: modes < 1 or block < 1.
     """
 
     modes: int = eqx.field(static=True)
     block: int = eqx.field(static=True, default=4096)
+    backend: str | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
         if self.modes < 1 or self.block < 1:
@@ -45,118 +52,48 @@ class CircleFourier(AbstractInteraction):
             ValueError: a traced beta (the number of modes is a shape and must be known before tracing), or an
                 invalid one.
         """
-        if not concrete(beta):
-            raise ValueError(
-                "CircleFourier.for_beta was given a traced beta: the number of modes is a shape; "
-                "choose it outside jit, vmap "
-                "and grad from the largest beta, CircleFourier.for_beta(max(betas))"
-            )
-        largest = float(np.max(np.asarray(beta)))
-        if not (np.isfinite(np.asarray(beta)).all() and np.min(np.asarray(beta)) >= 0):
-            raise ValueError(f"beta = {beta}: expected finite inverse temperatures beta >= 0")
-        return cls(fourier_modes(largest, dtype))
+        return cls(fourier_modes(largest_beta(beta, "CircleFourier"), dtype))
 
-    def evaluate(
-        self, kernel: AbstractKernel, x: Float[Array, "M d"], y: Float[Array, "N d"], q: Float[Array, "N c"], order: int
-    ) -> Float[Array, "M c"]:
-        """Moments of the sources, then the series at the targets."""
-        return self.at(kernel, x, self.source(y, q), order)
+    def moments(self, y: Float[Array, "N 2"], q: Float[Array, "N c"]) -> Float[Array, "K 2 c"]:
+        """`sum_j q_j (cos k theta_j, sin k theta_j)`, k = 0..modes."""
+        # Not on a GPU: its scattered additions come in any order, and two runs would differ in their last bits.
+        if self._on_cpu and self._grid_pays(*q.shape):
+            return self._grid_moments(y, q)
+        block = self._block(*q.shape)
+        part = lambda i: product_moments(rows(y, i, block), rows(q, i, block, mask=True), self.modes)  # noqa: E731
+        return accumulate(part, -(-y.shape[0] // block))
 
-    def source(self, y: Float[Array, "N 2"], q: Float[Array, "N c"]) -> Float[Array, "K 2 c"]:
-        """Moments `sum_j q_j z_j^k` (real and imaginary parts), k = 0..modes: additive over sources."""
-        if y.shape[0] <= self.block:
-            return self._moments(y, q)
-        block = jax.checkpoint(lambda total, part: (total + self._moments(*part), None))
-        start = jnp.zeros((self.modes + 1, 2, q.shape[1]), q.dtype)
-        return jax.lax.scan(block, start, (tiles(y, self.block), tiles(q, self.block)))[0]
+    def series(self, x: Float[Array, "M 2"], a: Float[Array, "K 2 c"]) -> Float[Array, "M c"]:
+        """`sum_k a_k0 cos k theta_i + a_k1 sin k theta_i`."""
+        size = x.shape[0], a.shape[2]
+        if self._grid_pays(*size):
+            table = series_table(a)
+            return by_rows(lambda xs: at_points(table, xs), x, self._block(*size))
+        if self.modes <= _LOOP:
+            group = 4 if self._on_cpu else 64
+            return by_rows(lambda xs: loop_series(xs, a, group), x, self._block(*size))
+        return by_rows(lambda xs: product_series(xs, a), x, self._block(*size))
 
-    def at(
-        self, kernel: AbstractKernel, x: Float[Array, "M 2"], moments: Float[Array, "K 2 c"], order: int
-    ) -> Float[Array, "M c"]:
-        """`sum_k c_k Re(M_k conj(z^k))` at the targets."""
-        weighted = kernel.cosine_series(self.modes, order).astype(moments.dtype)[:, None, None] * moments
-        if x.shape[0] <= self.block:
-            return self._synthesis(x, weighted)
-        return untile(
-            jax.lax.map(jax.checkpoint(lambda xs: self._synthesis(xs, weighted)), tiles(x, self.block)), x.shape[0]
-        )
+    def _grid_moments(self, y: Array, q: Array) -> Array:
+        """Added to one table in float64; without it, a table for each share of the points, compensated."""
+        n, c = q.shape
+        whole = n if wide() == jnp.float64 else min(n, max(self.block, nodes_for(self.modes)))
+        block = min(self.block, whole)
 
-    def _moments(self, y: Array, q: Array) -> Array:
-        charges, step = q.T, (y[:, 0], y[:, 1])
+        def table(i: Array) -> Array:
+            ys, qs = rows(y, i, whole), rows(q, i, whole, mask=True)
+            add = lambda t, j: (add_powers(t, rows(ys, j, block), rows(qs, j, block, mask=True)), None)  # noqa: E731
+            start = empty_table(self.modes, c, q.dtype)
+            return jax.lax.scan(add, start, jnp.arange(-(-whole // block), dtype=jnp.int32))[0]
 
-        def group(z: Complex, _: None):
-            rungs, z = _climb(z, step)
-            return z, jnp.stack([jnp.stack([_weigh(charges, re), _weigh(charges, im)]) for re, im in rungs])
+        return table_moments(accumulate(table, -(-n // whole)), self.modes, q.dtype)
 
-        groups = jax.lax.scan(group, _one(y), None, length=-(-(self.modes + 1) // _GROUP))[1]
-        return groups.reshape(-1, 2, q.shape[1])[: self.modes + 1]
+    @property
+    def _on_cpu(self) -> bool:
+        return (self.backend or jax.default_backend()) == "cpu"
 
-    def _synthesis(self, x: Array, weighted: Array) -> Array:
-        step = x[:, 0], x[:, 1]
+    def _grid_pays(self, n: int, c: int) -> bool:
+        return n * (self.modes - _GRID_MODES) >= _GRID_COST * nodes_for(self.modes) and c <= _GRID_CHARGES
 
-        def group(carry: tuple[Array, Complex], part: Array):
-            total, z = carry
-            rungs, z = _climb(z, step)
-            pairs = zip(part, rungs, strict=True)
-            terms = [m[0][:, None] * re[None, :] + m[1][:, None] * im[None, :] for m, (re, im) in pairs]
-            return (total + sum(terms[1:], terms[0]), z), None
-
-        start = jnp.zeros((weighted.shape[2], x.shape[0]), x.dtype)
-        return jax.lax.scan(group, (start, _one(x)), tiles(weighted, _GROUP))[0][0].T
-
-    def soft_maximum(
-        self, kernel: Exponential, x: Float[Array, "M d"], y: Float[Array, "N d"], w: Float[Array, " N"]
-    ) -> Float[Array, " M"]:
-        """From the series of the centred kernel: absolute accuracy only, see `softmax_defect`."""
-        return log_of_mean(self, kernel, x, y, w)
-
-    def softmax_defect(self, kernel: Exponential, y: Float[Array, "N d"], w: Float[Array, " N"]) -> Scalar:
-        """1e-6 over the smallest normaliser: a sum below 1e-6 has lost six of its digits."""
-        total = self.apply(kernel, y, y, w[:, None], order=1)
-        return 1e-6 / jnp.maximum(jnp.min(total), jnp.asarray(jnp.finfo(total.dtype).tiny, total.dtype))
-
-    def prepare(self, kernel: Exponential) -> AbstractKernel:
-        """The kernel with its Bessel table."""
-        return kernel.tabulate(self.modes)
-
-    def series_tail(self, kernel: Exponential) -> Scalar:
-        """`sum_{k > modes} k ive(k, beta)` over its largest term, in units of the tolerance (1e-16 or 1e-8)."""
-        reach = self.modes + self.modes // 2 + 32
-        values = scaled_bessel(kernel.beta, reach)[0] * jnp.arange(reach + 1, dtype=kernel.beta.dtype)
-        largest = jnp.maximum(jnp.max(values), jnp.asarray(jnp.finfo(values.dtype).tiny, values.dtype))
-        return jnp.sum(values[self.modes + 1 :]) / largest / series_tolerance(np.dtype(values.dtype))
-
-    def check(self, d: int, matrix: bool) -> None:
-        """Refuses dimensions other than 2, and matrices.
-
-        Raises:
-            ValueError: d != 2, or a matrix B in the inner product.
-        """
-        if d != 2:
-            raise ValueError(
-                f"CircleFourier on points of dimension {d}: it works on the circle, d = 2; use Dense or Blocked"
-            )
-        if matrix:
-            raise ValueError(
-                "CircleFourier with a matrix B: <x, B y> is not a function of an angle; use Dense or Blocked"
-            )
-
-
-def _one(x: Array) -> Complex:
-    return jnp.ones_like(x[:, 0]), jnp.zeros_like(x[:, 0])
-
-
-def _times(z: Complex, w: Complex) -> Complex:
-    return z[0] * w[0] - z[1] * w[1], z[0] * w[1] + z[1] * w[0]
-
-
-def _climb(z: Complex, step: Complex) -> tuple[list[Complex], Complex]:
-    """`z, z step, ...`: the powers of one group, and the first of the next."""
-    rungs = [z]
-    for _ in range(_GROUP):
-        rungs.append(_times(rungs[-1], step))
-    return rungs[:-1], rungs[-1]
-
-
-def _weigh(charges: Array, z: Array) -> Array:
-    return jnp.matmul(charges, z, precision="highest")
+    def _block(self, n: int, c: int) -> int:
+        return min(n, max(64, (self.block if self._on_cpu else 64 * self.block) // max(c, 1)))

@@ -10,9 +10,10 @@ from jaxtyping import Array, Float
 from .._numerics import inner, matmul
 from .._types import Scalar
 from ..kernels import AbstractKernel, Exponential
+from .accumulate import Running, added, nothing, summed
 from .base import AbstractInteraction, log_of_mean
 
-_NOTHING = -1e30  # logarithm of a massless source's weight: finite, so that derivatives are
+NOTHING = -1e30  # logarithm of a massless source's weight: finite, so that derivatives are
 
 
 class AbstractDirect(AbstractInteraction):
@@ -69,7 +70,7 @@ class Dense(AbstractDirect):
         self, kernel: Exponential, x: Float[Array, "M d"], y: Float[Array, "N d"], w: Float[Array, " N"]
     ) -> Float[Array, " M"]:
         """Log-sum-exp over the sources."""
-        return jax.nn.logsumexp(kernel.log_slope(inner(x, y)) + _log_weights(w)[None, :], axis=1)
+        return jax.nn.logsumexp(kernel.log_slope(inner(x, y)) + log_weights(w)[None, :], axis=1)
 
 
 class Blocked(AbstractDirect):
@@ -89,13 +90,13 @@ class Blocked(AbstractDirect):
     def evaluate(
         self, kernel: AbstractKernel, x: Float[Array, "M d"], y: Float[Array, "N d"], q: Float[Array, "N c"], order: int
     ) -> Float[Array, "M c"]:
-        """Tiles summed over sources, mapped over targets."""
+        """Tiles summed over sources, mapped over targets; float32 ones accumulated in float64, or compensated."""
 
-        def add(total: Array, xs: Array, ys: Array, qs: Array) -> Array:
-            return total + matmul(kernel.profile(inner(xs, ys), order), qs)
+        def add(total: Running, xs: Array, ys: Array, qs: Array) -> Running:
+            return added(total, matmul(kernel.profile(inner(xs, ys), order), qs))
 
-        start = jnp.zeros((self.block, q.shape[1]), q.dtype)
-        return self._sweep(add, start, x, y, q)
+        start = nothing((self.block, q.shape[1]))
+        return self._sweep(add, start, x, y, q, finish=lambda total: summed(total, q.dtype))
 
     def log_sum(
         self, kernel: Exponential, x: Float[Array, "M d"], y: Float[Array, "N d"], w: Float[Array, " N"]
@@ -105,15 +106,15 @@ class Blocked(AbstractDirect):
         def add(total: Array, xs: Array, ys: Array, log_w: Array) -> Array:
             return jnp.logaddexp(total, jax.nn.logsumexp(kernel.log_slope(inner(xs, ys)) + log_w[None, :], axis=1))
 
-        return self._sweep(add, jnp.full(self.block, _NOTHING, x.dtype), x, y, _log_weights(w), fill=_NOTHING)
+        return self._sweep(add, jnp.full(self.block, NOTHING, x.dtype), x, y, log_weights(w), fill=NOTHING)
 
-    def _sweep(self, add, start: Array, x: Array, y: Array, q: Array, fill: float = 0.0) -> Array:
+    def _sweep(self, add, start, x: Array, y: Array, q: Array, fill: float = 0.0, finish=lambda total: total) -> Array:
         sources = tiles(y, self.block), tiles(q, self.block, fill)
 
         @jax.checkpoint
         def row(xs: Array) -> Array:
             tile = jax.checkpoint(lambda total, source: (add(total, xs, *source), None))
-            return jax.lax.scan(tile, start, sources)[0]
+            return finish(jax.lax.scan(tile, start, sources)[0])
 
         return untile(jax.lax.map(row, tiles(x, self.block)), x.shape[0])
 
@@ -130,6 +131,7 @@ def untile(v: Array, n: int) -> Array:
     return v.reshape(-1, *v.shape[2:])[:n]
 
 
-def _log_weights(w: Float[Array, " N"]) -> Float[Array, " N"]:
+def log_weights(w: Float[Array, " N"]) -> Float[Array, " N"]:
+    """`log w_j`, with a finite stand-in for massless sources."""
     massive = w > 0
-    return jnp.where(massive, jnp.log(jnp.where(massive, w, jnp.ones_like(w))), jnp.full_like(w, _NOTHING))
+    return jnp.where(massive, jnp.log(jnp.where(massive, w, jnp.ones_like(w))), jnp.full_like(w, NOTHING))
