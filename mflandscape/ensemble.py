@@ -25,6 +25,8 @@ from .flows.loop import FlowState, block, going, start
 from .flows.solve import finish
 
 _CHUNK_SECONDS = 0.1  # how long a chunk takes at most: long against its dispatch
+_BUSY = 2**18  # particles side by side that keep a large accelerator busy
+_MOST_LANES = 1024
 _CHUNKS_A_MEMBER = 10  # shorter chunks where members are short: a device whose members ended waits for the others
 
 
@@ -51,9 +53,27 @@ class Chunk:
     states: Callable[[], dict[int, list[np.ndarray]]] = field(repr=False)
 
 
-def default_lanes() -> int:
-    """Lanes a device: 1 on a CPU, where a loop of its own suits each member best; 64 on an accelerator."""
-    return 1 if jax.default_backend() == "cpu" else 64
+def default_lanes(problem: Callable[[], Problem] | None = None) -> int:
+    """Lanes a device: 1 on a CPU, where a loop of its own suits each member best; on an accelerator, as many as fill
+    it with members like `problem()` (1000 particles, if not given).
+    """
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return 1
+    if problem is None:
+        return _BUSY // 1024
+    memory = (device.memory_stats() or {}).get("bytes_limit", math.inf)
+    return lanes_that_fill(problem(), memory)
+
+
+def lanes_that_fill(problem: Problem, memory: float) -> int:
+    """The power of two that brings 2^18 particles side by side (1024 lanes at most), as long as the members' problems
+    and states take a fifth of so many bytes of memory: a step needs them about three times.
+    """
+    pair = eqx.filter_eval_shape(lambda p: (p, started_run(p)), problem)
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(pair) if hasattr(leaf, "dtype"))
+    most = min(_MOST_LANES, _BUSY // problem.mu.n, memory // (5 * size))
+    return 1 << max(0, int(most).bit_length() - 1)
 
 
 def run_lanes(
@@ -78,12 +98,13 @@ def run_lanes(
     Raises:
         ValueError: lanes < 1; a member whose structure or shapes differ from the first one's.
     """
-    lanes = default_lanes() if lanes is None else lanes
+    members = list(members)
+    if not members:
+        return
+    lanes = default_lanes(lambda: build(members[0])) if lanes is None else lanes
     if lanes < 1:
         raise ValueError(f"lanes = {lanes}: expected at least 1")
-    queue = _Queue(list(members), siblings)
-    if not queue.waiting:
-        return
+    queue = _Queue(members, siblings)
     lane_set = _Lanes(build, lanes, list(jax.local_devices() if devices is None else devices), restore)
     looks, useful, executed, ended = 1, 0, 0, 0
     while True:
@@ -181,15 +202,7 @@ class _Lanes:
             )
 
     def _begin(self, member: int, problem: Problem) -> tuple[Problem, FlowState]:
-        state = _start(problem)
-        stored = self.restore(member)
-        if stored is None:
-            return problem, state
-        arrays, rest = eqx.partition(state, eqx.is_array)
-        leaves, treedef = jax.tree.flatten(arrays)
-        if [(v.shape, v.dtype) for v in leaves] != [(v.shape, v.dtype) for v in stored]:
-            return problem, state
-        state = eqx.combine(jax.tree.unflatten(treedef, [jnp.asarray(v) for v in stored]), rest)
+        state = resumed_run(started_run(problem), self.restore(member))
         self.restored += int(state.step)
         return problem, state
 
@@ -228,7 +241,7 @@ class _Lanes:
     def _take_out(self, lane: int) -> Finished:
         member, since = self.owners.pop(lane)
         problem, state = self._lane(lane)
-        solution = jax.tree.map(np.asarray, _finish(self._with_static(problem), state))
+        solution = jax.tree.map(np.asarray, finished_run(self._with_static(problem), state))
         return Finished(member, solution, time.perf_counter() - since)
 
     def _lane(self, lane: int) -> PyTree:
@@ -267,12 +280,27 @@ def _alike(a: PyTree, b: PyTree) -> bool:
 
 
 @eqx.filter_jit
-def _start(problem: Problem) -> FlowState:
+def started_run(problem: Problem) -> FlowState:
+    """The state before the first step."""
     return start(problem.prepared())
 
 
+def resumed_run(
+    state: FlowState,
+    stored: list[np.ndarray] | None,
+    place: Callable[[np.ndarray, Array], Array] = lambda old, new: jnp.asarray(old),
+) -> FlowState:
+    """The state made of stored leaves; the given one, if there are none or they belong to another kind of run."""
+    leaves, treedef = jax.tree.flatten(eqx.filter(state, eqx.is_array))
+    if stored is None or [(v.shape, v.dtype) for v in leaves] != [(v.shape, v.dtype) for v in stored]:
+        return state
+    placed = [place(old, new) for old, new in zip(stored, leaves, strict=True)]
+    return eqx.combine(jax.tree.unflatten(treedef, placed), eqx.filter(state, eqx.is_array, inverse=True))
+
+
 @eqx.filter_jit
-def _finish(problem: Problem, state: FlowState) -> Solution:
+def finished_run(problem: Problem, state: FlowState) -> Solution:
+    """The solution contained in the last state."""
     return finish(problem.prepared(), state)
 
 

@@ -23,7 +23,7 @@ FLOORS = (
     ("stationary",),
     ("flows",),
     ("ensemble", "weights", "starts"),
-    ("_spec_checks",),
+    ("_spec_checks", "distributed"),
     ("spec",),
     ("published", "presets", "store"),
     ("experiment", "sweep"),

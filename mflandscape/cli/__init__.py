@@ -4,6 +4,7 @@ import click
 
 from .cache import keep_compiled_programs
 from .classify import command as classify
+from .evaluators import evaluators
 from .maximise import maximise
 from .minimise import minimise
 from .presets import presets
@@ -40,5 +41,5 @@ def main() -> None:
 
 
 main.help = f"{main.help}\n{_EXAMPLES}"
-for _command in (run, info, plot, export, refine, classify, minimise, maximise, theory, presets):
+for _command in (run, info, plot, export, refine, classify, minimise, maximise, theory, presets, evaluators):
     main.add_command(_command)

@@ -1,6 +1,7 @@
 """Compiled programs are kept between commands."""
 
 import hashlib
+import logging
 import os
 import platform
 import re
@@ -35,6 +36,10 @@ def keep_compiled_programs() -> Path | None:
     jax.config.update("jax_compilation_cache_max_size", _MOST_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if not os.environ.get("JAX_LOGGING_LEVEL") and os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # as JAX sets it
+        # XLA's loader calls its own tuning flags features that this machine lacks, in pages on standard error.
+        jax.config.update("jax_logging_level", "CRITICAL")
+        logging.getLogger("jax").setLevel(logging.WARNING)
     return folder
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from .. import runner
-from .devices import prepare
+from ..distributed import leads
+from .devices import device_options, output_kept, prepare
 from .interrupt import Interrupt
 from .keys import key_options
 from .plan import Plan, make_plan
@@ -29,6 +30,7 @@ Keys in CONFIG override the preset's, options override both.
   mflandscape run config.json --n-particles 500
   mflandscape run --dim 3 --beta 9 --weights paper-s2 --direction ascent
   mflandscape run --resume --out mine             go on after Ctrl-C or a kill
+  srun -n 4 mflandscape run --preset paper-s1 --out demo      four processes
 """
 _EPILOG = """Exit codes: 0 done; 2 bad input, nothing written; 3 with --strict if a member did not converge (results are
 kept); 130 interrupted, and the command that resumes is printed."""
@@ -56,35 +58,46 @@ def run(
     quiet: bool,
     strict: bool,
     pictures: bool,
+    devices: int | None,
+    shard: Any,
+    coordinator: str | None,
+    processes: int | None,
+    process_id: int | None,
     **keys: Any,
 ) -> None:
     """Run a grid of members and store it."""
     plan = make_plan(config, preset, keys, out, resume)
+    prepare(devices, coordinator, processes, process_id)
+    first = leads()
+    quiet, as_json, pictures = quiet or not first, as_json and first, pictures and first
     if not quiet:
         print_rows(plan.notes, err=True)
-    prepare()
     bar = sys.stderr.isatty() and not as_json
-    with Interrupt() as interrupted:
-        reports = _run_all(plan, resume, quiet, bar, interrupted)
+    placement = {name: value for name, value in (("devices", devices), ("shard", shard)) if value is not None}
+    with Interrupt() as interrupted, output_kept():
+        reports = _run_all(plan, resume, quiet, bar, interrupted, placement)
     stopped = len(reports) < len(plan.specs) or reports[-1].interrupted
     drawn = [draw_pictures(r.path, r.path / "pictures") if pictures and not stopped else [] for r in reports]
     _print_results(reports, drawn, several=len(plan.specs) > 1, as_json=as_json, quiet=quiet)
     if stopped:
-        click.echo(_how_to_resume(reports, plan, ctx.obj), err=True)
+        if first:
+            click.echo(_how_to_resume(reports, plan, ctx.obj), err=True)
         ctx.exit(INTERRUPTED)
     if strict and not all(row["converged"] for report in reports for row in report.members):
         ctx.exit(NOT_CONVERGED)
 
 
-run.params.extend(key_options())
+run.params.extend(device_options() + key_options())
 
 
-def _run_all(plan: Plan, resume: bool, quiet: bool, bar: bool, interrupted: Interrupt) -> list[runner.Report]:
+def _run_all(
+    plan: Plan, resume: bool, quiet: bool, bar: bool, interrupted: Interrupt, placement: dict[str, Any]
+) -> list[runner.Report]:
     """The runs of a plan one after the other, up to an interruption."""
     reports: list[runner.Report] = []
     for spec, folder in zip(plan.specs, plan.folders, strict=True):
         with progress_shown(folder.name if len(plan.specs) > 1 else "run", quiet, bar) as show:
-            report = runner.run(spec, folder, resume=resume, progress=show, interrupted=interrupted)
+            report = runner.run(spec, folder, resume=resume, progress=show, interrupted=interrupted, **placement)
         reports.append(report)
         for note in report.notes if not quiet else ():
             click.echo(f"{folder}: {note}", err=True)

@@ -4,7 +4,7 @@
     RUN/dataset.zarr   one labelled dataset; a member owns whole chunk files
     RUN/ledger/        one sealed file a completed member with the fingerprints of its chunks, written last
     RUN/checkpoint/    states of members in flight
-    RUN/lock           held by the one writer
+    RUN/lock           held by the one writer, or by one of several processes for all
 
 A member counts only if its ledger is whole and every chunk matches it, so a kill at any moment leaves a completed
 member or one to compute again.
@@ -34,7 +34,7 @@ _RESUME = (
 class RunStore:
     """The writer of one run; holds the run's lock until closed (`with RunStore.create(...) as store`)."""
 
-    def __init__(self, path: Path, schema: Schema, lock: Lock) -> None:
+    def __init__(self, path: Path, schema: Schema, lock: Lock | None) -> None:
         self.path = path
         self.schema = schema
         self.damaged: list[int] = []
@@ -106,6 +106,20 @@ class RunStore:
                 lock.close()
                 raise
         return cls(path, schema, lock)
+
+    @classmethod
+    def join(cls, path: str | os.PathLike[str], expect_spec: dict[str, Any]) -> "RunStore":
+        """Open a run beside the process that holds its lock, to write members that no other process writes.
+
+        Members own whole files, so that several processes may write one run, each its own members.
+
+        Raises:
+            StoreError: not a run folder (one that this process cannot see), damaged, or of another spec.
+        """
+        path = Path(path)
+        schema = Schema.read(path)
+        _same_spec(path, schema.spec, expect_spec)
+        return cls(path, schema, None)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -194,7 +208,8 @@ class RunStore:
 
     def close(self) -> None:
         """Release the lock; the store must not be written to afterwards."""
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def __enter__(self) -> "RunStore":
         return self
