@@ -30,12 +30,6 @@ from .flows import (
     RK4 as RK4,
 )
 from .flows import (
-    Brownian as Brownian,
-)
-from .flows import (
-    ClustersSettled as ClustersSettled,
-)
-from .flows import (
     Euler as Euler,
 )
 from .flows import (
@@ -55,6 +49,9 @@ from .flows import (
 )
 from .flows import (
     Problem as Problem,
+)
+from .flows import (
+    Rosenbrock as Rosenbrock,
 )
 from .flows import (
     SaveAt as SaveAt,
@@ -77,6 +74,9 @@ from .flows import (
 from .flows import (
     published_rule as published_rule,
 )
+from .flows import (
+    settle as settle,
+)
 from .gradient import (
     first_variation as first_variation,
 )
@@ -95,6 +95,9 @@ from .interactions import (
 from .interactions import (
     Dense as Dense,
 )
+from .interactions import (
+    SphereFourier as SphereFourier,
+)
 from .measure import Measure as Measure
 from .measure import empirical as empirical
 from .measure import from_angles as from_angles
@@ -103,7 +106,6 @@ from .presets import preset as preset
 from .runner import run as run
 from .spec import Spec as Spec
 from .stationary import classify as classify
-from .stationary import hessian_spectrum as hessian_spectrum
 from .stationary import maximise as maximise
 from .stationary import minimise as minimise
 from .stationary import refine as refine

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from .spec import Spec
 
 FIXED_STEP = ("euler", "midpoint", "rk4")
+TOLERANCES = {"rosenbrock": 1e-3, "stabilised": 5e-4}  # of a step, in radians
+_RELATIVE = 1e-6  # of the other adaptive integrators
+_UNKNOWNS = 512  # above the circle: largest matrix that a linearly implicit step takes
 PAPER_SEEDS = {2: 777}
 PAPER_SEED_ABOVE = 111
 
@@ -32,6 +35,8 @@ def automatic(spec: "Spec") -> dict[str, Any]:
         filled["weight_seed"] = (PAPER_SEEDS.get(spec.dim, PAPER_SEED_ABOVE),)
     if spec.n_particles is None:
         filled["n_particles"] = load_points(spec.start, spec.dim).n if start_file else 1000
+    if spec.rtol is None:
+        filled["rtol"] = TOLERANCES.get(spec.integrator, _RELATIVE)
     return filled
 
 
@@ -67,10 +72,11 @@ def _check_attention(spec: "Spec") -> None:
             "self_attention = false: expected true with attention_mode = normalized, whose sum always contains the "
             "particle itself; leave self_attention out"
         )
-    if spec.interaction == "circle-fourier" and spec.dim != 2:
-        raise ValueError(
-            f"interaction = circle-fourier: expected dim = 2, got dim = {spec.dim}; use auto, dense or blocked"
-        )
+    for name, dim in (("circle-fourier", 2), ("sphere-fourier", 3)):
+        if spec.interaction == name and spec.dim != dim:
+            raise ValueError(
+                f"interaction = {name}: expected dim = {dim}, got dim = {spec.dim}; use auto, dense or blocked"
+            )
 
 
 def _check_perceptron(spec: "Spec") -> None:
@@ -106,6 +112,11 @@ def _check_flow(spec: "Spec") -> None:
         raise ValueError(
             f"temperature = {spec.temperature:g} with integrator = {spec.integrator}: noise needs fixed steps; "
             "use euler, midpoint or rk4"
+        )
+    if spec.integrator == "rosenbrock" and spec.dim > 2 and spec.n_particles * (spec.dim - 1) > _UNKNOWNS:
+        raise ValueError(
+            f"integrator = rosenbrock with dim = {spec.dim} and n_particles = {spec.n_particles}: expected the circle, "
+            f"or at most {_UNKNOWNS // (spec.dim - 1)} particles; use stabilised"
         )
     if spec.stop == "stationary" and spec.drift_tol == 0:
         raise ValueError(

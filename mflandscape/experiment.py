@@ -22,16 +22,19 @@ from .flows import (
     Midpoint,
     Observe,
     Problem,
+    Rosenbrock,
     SaveAt,
     SaveEvery,
     SaveLog,
+    Stabilised,
     Stationary,
     published_rule,
 )
-from .interactions import AbstractInteraction, Blocked, CircleFourier, Dense, choose_interaction
+from .interactions import AbstractInteraction, choose_interaction, named_interaction
 from .kernels import KernelConvention
 from .measure import Measure, empirical
 from .spec import Spec
+from .special import fourier_modes
 
 _FIXED_STEP = {"euler": Euler, "midpoint": Midpoint, "rk4": RK4}
 
@@ -118,9 +121,7 @@ def _interaction(spec: Spec, dtype: np.dtype) -> AbstractInteraction:
     largest = max(spec.beta)
     if spec.interaction == "auto":
         return choose_interaction(spec.dim, spec.n_particles, largest, dtype)
-    if spec.interaction == "circle-fourier":
-        return CircleFourier.for_beta(largest, dtype)
-    return Dense() if spec.interaction == "dense" else Blocked()
+    return named_interaction(spec.interaction, largest, dtype)
 
 
 def _stop(spec: Spec) -> AbstractStop:
@@ -138,6 +139,11 @@ def _integrator(spec: Spec) -> AbstractIntegrator:
     if spec.integrator in _FIXED_STEP:
         fixed = _FIXED_STEP[spec.integrator](spec.dt)
         return Brownian(fixed, spec.temperature) if spec.temperature > 0 else fixed
+    if spec.integrator == "rosenbrock":
+        modes = fourier_modes(max(spec.beta), np.dtype(spec.dtype)) if spec.dim == 2 else None
+        return Rosenbrock(spec.rtol, spec.dt, modes)
+    if spec.integrator == "stabilised":
+        return Stabilised(spec.rtol, spec.dt)
     import diffrax
 
     from .flows.adaptive import Adaptive

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ._options import Rule, looks_like_file, option, read_toml, unknown
-from ._spec_checks import FIXED_STEP, automatic, check
+from ._spec_checks import FIXED_STEP, TOLERANCES, automatic, check
+from .interactions import EVALUATORS
 from .starts import Start, equispaced_start, fibonacci_start, load_points, numpy_start, sampled_start
 from .weights import PerceptronWeights, declared_activation, load_weights, numpy_weights, sampled_weights
 
 ACTIVATIONS = ("relu", "gelu", "leaky_relu", "tanh", "softplus")
-ADAPTIVE = ("tsit5", "dopri5", "dopri8")
+ADAPTIVE = ("tsit5", "dopri5", "dopri8", *TOLERANCES)
 DRAWN_WEIGHTS = ("numpy", "sampled", "none")
 NAMED_STARTS = ("numpy", "uniform", "equispaced", "fibonacci")
 _FILE_KEYS = ("weights", "start")
@@ -79,8 +80,11 @@ class Spec:
     )
     integrator: str = option("euler", "str", "time stepping: fixed steps, or adaptive", choices=FIXED_STEP + ADAPTIVE)
     dt: float = option(0.1, "float", "time step (first step of an adaptive integrator)", above=0, unit="time")
-    rtol: float = option(1e-6, "float", "relative tolerance of an adaptive step", above=0)
-    atol: float = option(1e-9, "float", "absolute tolerance of an adaptive step", above=0)
+    rtol: float = option(
+        None, "float", "tolerance of an adaptive step: relative; in radians for rosenbrock and stabilised", above=0,
+        automatic="1e-6; 1e-3 for rosenbrock, 5e-4 for stabilised",
+    )  # fmt: skip
+    atol: float = option(1e-9, "float", "absolute tolerance of a step of tsit5, dopri5 or dopri8", above=0)
     temperature: float = option(0.0, "float", "noise T: sqrt(2T) times Brownian motion", least=0, unit="1/time")
     stop: str = option(
         "published", "str", "end at settled clusters and small speed, at small speed, or at the limits only",
@@ -103,9 +107,7 @@ class Spec:
     save_times: tuple[float, ...] = option(
         (), "float", "times of snapshots for save = times", many=True, least=0, empty=True, unit="time"
     )
-    interaction: str = option(
-        "auto", "str", "how the attention is summed", choices=("auto", "dense", "blocked", "circle-fourier")
-    )
+    interaction: str = option("auto", "str", "how the attention is summed", choices=("auto", *EVALUATORS))
     dtype: str = option("float64", "str", "floating-point type of the run", choices=("float64", "float32"))
     lanes: int = option(0, "int", "members computed side by side (0 = automatic)", least=0)
 
@@ -151,12 +153,14 @@ class Spec:
     def replace(self, **changes: Any) -> "Spec":
         """The spec with some keys changed; what depended on a replaced file or choice is chosen anew unless given too.
 
-        With other weights the seeds return to their default where they meant something else before (seeds, or entries
-        of a file), with a weights file the file's activation is taken, with a start file its number of points.
+        With another integrator `rtol` returns to its default, with other weights the seeds do where they meant
+        something else before (seeds, or entries of a file), with a weights file the file's activation is taken, with a
+        start file its number of points.
         """
         _known(changes)
         values = {name: getattr(self, name) for name in _RULES} | changes
-        given = changes.get("weights")
+        if values["integrator"] != self.integrator:
+            values["rtol"] = changes.get("rtol")
         given = str(changes.get("weights", self.weights))
         if given != self.weights:
             if not {given, self.weights} <= {"numpy", "sampled"}:

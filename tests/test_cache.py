@@ -23,6 +23,7 @@ def start(home, **variables):
     env = {k: v for k, v in os.environ.items() if k not in ("MFLANDSCAPE_CACHE", "JAX_COMPILATION_CACHE_DIR")}
     env |= {"XDG_CACHE_HOME": str(home), **variables}
     out = subprocess.run([sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=True)
+    assert "cpu_aot_loader" not in out.stderr
     return json.loads(out.stdout)
 
 

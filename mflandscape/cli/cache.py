@@ -22,7 +22,7 @@ def keep_compiled_programs() -> Path | None:
     import jax
 
     chosen = os.environ.get(VARIABLE, "")
-    if chosen.lower() == "off" or jax.config.jax_compilation_cache_dir:
+    if chosen.lower() == "off" or getattr(jax.config, "jax_compilation_cache_dir", None):
         return None
     folder = Path(chosen).expanduser() if chosen else _home() / "mflandscape"
     folder = folder / _processor()

@@ -1,4 +1,4 @@
-"""Flows in time: integrators, stopping rules, snapshots, derivatives, and the verb `flow`."""
+"""Flows in time: integrators, stopping rules, snapshots, derivatives, and the verbs `flow` and `settle`."""
 
 from .adjoints import AbstractAdjoint as AbstractAdjoint
 from .adjoints import Forward as Forward
@@ -21,6 +21,7 @@ from .integrators import (
     Midpoint as Midpoint,
 )
 from .problem import Problem as Problem
+from .rosenbrock import Rosenbrock as Rosenbrock
 from .saving import (
     AbstractSave as AbstractSave,
 )
@@ -39,8 +40,11 @@ from .saving import (
 from .saving import (
     SaveNothing as SaveNothing,
 )
+from .settle import Settled as Settled
+from .settle import settle as settle
 from .solve import Solution as Solution
 from .solve import flow as flow
+from .stabilised import Stabilised as Stabilised
 from .stopping import (
     AbstractStop as AbstractStop,
 )

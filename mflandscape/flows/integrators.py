@@ -8,26 +8,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, PyTree
 
-from .._types import Key, Scalar
+from .._types import Count, Key, Scalar
 from ..measure import concrete
 from ..sphere import tangent
 from .dynamics import Dynamics
 
 
 class Step(eqx.Module):
-    """What one attempt gave: coordinates, time gone by (0 if rejected), velocities evaluated, the integrator's
-    memory.
+    """What one attempt gave: coordinates, time gone by (0 if rejected), the integrator's memory; where the step knows
+    better than the loop, the velocity at its end and how many were evaluated, that one included.
     """
 
     u: Array
     h: Scalar
     accepted: Bool[Array, ""]
     state: PyTree
+    du: Array | None = None
+    evaluations: Count | None = None
 
 
 class AbstractIntegrator(eqx.Module):
     """Advances coordinates `u` whose velocity `du` is known, by at most `limit` in time. `evaluations` more
-    velocities a step.
+    velocities a step, unless the `Step` says how many.
     """
 
     @property

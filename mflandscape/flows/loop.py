@@ -70,9 +70,6 @@ def start(problem: Problem) -> FlowState:
         none,
     )
     look = _observe(problem, dynamics, u, du, none, zero)
-    empty = jax.tree.map(
-        lambda v: jnp.full(problem.max_looks + 2, -1 if v.dtype == jnp.int32 else jnp.nan, v.dtype), look
-    )
     finite = jnp.isfinite(look.residual)
     state = FlowState(
         u=u,
@@ -84,10 +81,17 @@ def start(problem: Problem) -> FlowState:
         memory=problem.integrator.init(dynamics, u, du),
         stop_memory=problem.stop.init(),
         snapshots=snapshots,
-        series=_record(Series(empty, none), look, jnp.asarray(True)),
+        series=_record(no_series(problem, look), look, jnp.asarray(True)),
         result=RESULTS.where(finite, RESULTS.running, RESULTS.nonfinite),
     )
     return _save(problem, state, jnp.asarray(True))
+
+
+def no_series(problem: Problem, look: Look) -> Series:
+    """Room for the looks of a run, which are like `look`."""
+    rows = problem.max_looks + 2
+    empty = jax.tree.map(lambda v: jnp.full(rows, -1 if v.dtype == jnp.int32 else jnp.nan, v.dtype), look)
+    return Series(empty, jnp.asarray(0, jnp.int32))
 
 
 def block(problem: Problem, state: FlowState) -> FlowState:
@@ -106,16 +110,17 @@ def _step(problem: Problem, state: FlowState) -> FlowState:
     key = None if problem.key is None else jax.random.fold_in(problem.key, state.step)
     step = integrator.step(dynamics, state.u, state.du, limit, key, state.memory)
     time, time_low = _add(state.time, state.time_low, step.h)
+    taken = 1 + integrator.evaluations if step.evaluations is None else step.evaluations
     moved = eqx.tree_at(
         lambda s: (s.u, s.du, s.time, s.time_low, s.step, s.evaluations, s.memory),
         state,
         (
             step.u,
-            dynamics.velocity(step.u),
+            dynamics.velocity(step.u) if step.du is None else step.du,
             time,
             time_low,
             state.step + 1,
-            state.evaluations + 1 + integrator.evaluations,
+            state.evaluations + taken,
             step.state,
         ),
         is_leaf=lambda v: v is None,

@@ -33,7 +33,7 @@ class SphereFourier(AbstractSpectral):
     """
 
     degree: int = eqx.field(static=True)
-    block: int = eqx.field(static=True, default=1024)
+    block: int = eqx.field(static=True, default=512)
 
     def __check_init__(self):
         if self.degree < 1 or self.block < 1:

@@ -132,11 +132,9 @@ def classify(
     kept, nu = with_mass(mu)
     operator = hessian(drift, nu, direction, number)
     found = spectrum(operator, drift, mu, kept, number=number, tol=tol)
-    s = -sign(direction)
-    blocks, down, up, near = (np.asarray(v) for v in _local(drift, nu, jnp.asarray(reach, nu.x.dtype)))
-    down, up = (down, up) if s > 0 else (-up, -down)
-    transport = _transport(operator, found, down, up, int(near))
-    splitting, each = _splitting(s * blocks, down, up)
+    blocks, down, up, near = _sided(drift, nu, direction, reach)
+    transport = _transport(operator, found, down, up, near)
+    splitting, each = _splitting(blocks, down, up)
     splitting_at = np.full(mu.n, np.nan)
     splitting_at[kept] = each
     stationary = found.residual <= max(stationary_tol, 64 * float(jnp.finfo(nu.x.dtype).eps))
@@ -153,9 +151,19 @@ def classify(
         splitting.lower >= -found.cutoff,
         splitting_at,
         None if energy is None else frank_wolfe_gap(energy, nu, direction=direction, tol=tol),
-        int(near),
+        near,
         found,
     )
+
+
+def splitting_test(
+    drift: AbstractDrift, mu: Measure, *, direction: Direction = "descent", reach: float = 1e-6
+) -> tuple[Sides, Float[np.ndarray, " N"], int]:
+    """Level 2 of `classify` by itself: the smallest over the points, each point's with every kink within reach on its
+    lower side, and the number of such kinks. Cost of d velocities.
+    """
+    blocks, down, up, near = _sided(drift, mu, direction, reach)
+    return _splitting(blocks, down, up)[0], _splitting(blocks + down, down, up)[1], near
 
 
 def frank_wolfe_gap(energy: AbstractEnergy, mu: Measure, *, direction: Direction = "descent", tol: float = 1e-9) -> Gap:
@@ -196,6 +204,13 @@ def _transport(operator: AbstractHessian, found: Spectrum, down: np.ndarray, up:
         return Sides(value, value, value)
     lower, upper = (float(operator.plus(jnp.asarray(side)).smallest(1).values[0]) for side in (down, up))
     return Sides(value, min(lower, value), max(upper, value))
+
+
+def _sided(drift: AbstractDrift, mu: Measure, direction: Direction, reach: float) -> tuple:
+    """Hessians at the points, positive if stable, their lower and upper changes at kinks, and how many are near."""
+    s = -sign(direction)
+    blocks, down, up, near = (np.asarray(v) for v in _local(drift, mu, jnp.asarray(reach, mu.x.dtype)))
+    return s * blocks, *((down, up) if s > 0 else (-up, -down)), int(near)
 
 
 def _splitting(blocks: np.ndarray, down: np.ndarray, up: np.ndarray) -> tuple[Sides, np.ndarray]:
