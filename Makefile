@@ -3,6 +3,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BENCHES := step work_precision sweep memory compile_time scaling roofline precision stationarity ensemble
 CHANGED := $(shell git diff --name-only --diff-filter=d HEAD -- 'tests/test_*.py' 2>/dev/null)
 
 .PHONY: env demo test test-slow check bench clean
@@ -32,7 +33,9 @@ check: env
 	$(if $(CHANGED),$(PY) -m pytest $(CHANGED))
 
 bench: env
-	$(PY) benchmarks/against_numpy.py
+	set -e; for name in $(BENCHES); do \
+		BENCH_RESULTS=results/bench $(PY) benchmarks/$$name.py --quick; \
+	done
 
 clean:
 	rm -rf $(VENV) results .pytest_cache .ruff_cache

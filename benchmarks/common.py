@@ -1,29 +1,106 @@
-"""What the benchmarks share: timing, a table on the screen, and a small JSON with device, dtype, versions and
-commit.
+"""What the benchmarks share: the table of evaluators, timing, a table on the screen, a picture, and a small JSON with
+device, dtype, versions and commit.
+
+Figures go to `benchmarks/results`, pictures to `results/benchmarks` of the repository, which git ignores; or both to
+the folder that BENCH_RESULTS names (`make bench` does, so that a short run leaves the published figures alone).
 """
 
+import argparse
+import importlib
+import importlib.util
 import json
+import os
 import platform
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
+from jax.typing import DTypeLike
 
-RESULTS = Path(__file__).parent / "results"
+jax.config.update("jax_enable_x64", True)
+HERE = Path(__file__).parent
+RESULTS = Path(os.environ.get("BENCH_RESULTS") or HERE / "results")
+PICTURES = Path(os.environ.get("BENCH_RESULTS") or HERE.parent / "results" / "benchmarks")
+MILLION = 1_000_000
 
 
-def seconds(*runs: Callable[[], Any], repeats: int = 7) -> list[float]:
-    """Median wall time of each function, called in turn (A B C A B C ...) after one uncounted round, so that drift
-    hits all alike.
+@dataclass(frozen=True)
+class Evaluator:
+    """A class of `mflandscape.interactions`, the dimensions it takes (all, if none), and the most particles that
+    benchmarks give it unasked, on a CPU and on an accelerator.
+
+    `series`: its size follows from beta and dtype (`for_beta`). `module` holds the class where it is not exported;
+    `needs` is an optional package.
+    """
+
+    name: str
+    dimensions: tuple[int, ...] = ()
+    largest: tuple[int, int] = (10 * MILLION, 10 * MILLION)
+    series: bool = False
+    module: str = "mflandscape.interactions"
+    needs: str | None = None
+
+    @property
+    def missing(self) -> str | None:
+        """What to install first, if anything."""
+        if self.needs is None or importlib.util.find_spec(self.needs) is not None:
+            return None
+        return self.needs
+
+    def takes(self, d: int) -> bool:
+        """Whether it works in dimension d."""
+        return not self.dimensions or d in self.dimensions
+
+    def affordable(self, n: int) -> bool:
+        """Whether n particles are to be given to it unasked, on this device."""
+        return n <= self.largest[jax.devices()[0].platform != "cpu"]
+
+    def build(self, beta: float, dtype: DTypeLike = np.float64):
+        """The evaluator for one beta."""
+        made = getattr(importlib.import_module(self.module), self.name)
+        return made.for_beta(beta, dtype) if self.series else made()
+
+
+# Direct sums: all pairs at once, in tiles, in one loop (XLA), in one kernel (Pallas, interpreted on a CPU). Then modes.
+EVALUATORS: Mapping[str, Evaluator] = {
+    "dense": Evaluator("Dense", largest=(4096, 32_768)),
+    "blocked": Evaluator("Blocked", largest=(65_536, 262_144)),
+    "fused": Evaluator("Fused", largest=(65_536, 262_144)),
+    "tiled": Evaluator("Tiled", largest=(1024, 262_144)),
+    "circle-fourier": Evaluator("CircleFourier", (2,), series=True),
+    "sphere-fourier": Evaluator("SphereFourier", (3,), series=True),
+    "nufft": Evaluator(
+        "NonuniformFFT", (2,), series=True, module="mflandscape.interactions.nufft", needs="jax_finufft"
+    ),
+}
+
+
+def present() -> dict[str, Evaluator]:
+    """The evaluators that can be built here."""
+    return {name: evaluator for name, evaluator in EVALUATORS.items() if not evaluator.missing}
+
+
+def arguments(doc: str | None) -> argparse.ArgumentParser:
+    """A parser with the file's first sentence, and `--quick`."""
+    parser = argparse.ArgumentParser(description=(doc or "").split("\n\n")[0].replace("\n", " "))
+    parser.add_argument("--quick", action="store_true", help="a short run at smaller sizes")
+    return parser
+
+
+def seconds(*runs: Callable[[], Any], repeats: int = 7, warm: bool = True) -> list[float]:
+    """Median wall time of each function, called in turn (A B C A B C ...) so that drift hits all alike; with `warm`
+    after one uncounted round.
     """
     times: list[list[float]] = [[] for _ in runs]
-    for counted in range(-1, repeats):
+    for counted in range(-1 if warm else 0, repeats):
         for run, taken in zip(runs, times, strict=True):
             began = time.perf_counter()
             jax.block_until_ready(run())
@@ -32,13 +109,24 @@ def seconds(*runs: Callable[[], Any], repeats: int = 7) -> list[float]:
     return [statistics.median(taken) for taken in times]
 
 
+def temporary_bytes(compiled: Any) -> int:
+    """Bytes that a compiled program needs beside its arguments and results, by the compiler's own account."""
+    return int(compiled.memory_analysis().temp_size_in_bytes)
+
+
+def device_name() -> str:
+    """Platform and kind of the first device."""
+    device = jax.devices()[0]
+    return f"{device.platform} ({device.device_kind})"
+
+
 def environment(dtype: str = "float64") -> dict[str, Any]:
     """Where the figures come from."""
-    device = jax.devices()[0]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
-        "device": f"{device.platform} ({device.device_kind})",
+        "device": device_name(),
         "devices": len(jax.devices()),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "machine": platform.machine(),
         "python": platform.python_version(),
         "dtype": dtype,
@@ -58,11 +146,18 @@ def table(title: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def write(name: str, figures: dict[str, Any], dtype: str = "float64") -> None:
-    """Writes `results/NAME.json`."""
-    RESULTS.mkdir(exist_ok=True)
+    """Writes `RESULTS/NAME.json`."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"environment": environment(dtype), **figures}, indent=1) + "\n")
     print(f"\nwritten to {path}", file=sys.stderr)
+
+
+def picture(name: str, figure: Any) -> None:
+    """Saves a matplotlib figure as `PICTURES/NAME.svg`."""
+    from mflandscape.plotting.style import save
+
+    print("drawn to", *save(figure, PICTURES / name, ("svg",)), file=sys.stderr)
 
 
 def _text(value: Any) -> str:
