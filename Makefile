@@ -3,7 +3,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-BENCHES := step work_precision sweep memory compile_time scaling roofline precision stationarity ensemble
+BENCHES := step work_precision sweep memory compile_time scaling roofline precision ensemble
 CHANGED := $(shell git diff --name-only --diff-filter=d HEAD -- 'tests/test_*.py' 2>/dev/null)
 
 .PHONY: env demo test test-slow check bench clean
@@ -36,6 +36,7 @@ bench: env
 	set -e; for name in $(BENCHES); do \
 		BENCH_RESULTS=results/bench $(PY) benchmarks/$$name.py --quick; \
 	done
+	BENCH_RESULTS=results/bench $(PY) benchmarks/stationarity.py --paper --steps 10000
 
 clean:
 	rm -rf $(VENV) results .pytest_cache .ruff_cache

@@ -4,7 +4,7 @@
     python benchmarks/summary.py [--print]
 
 A table stands between `<!-- NAME KEY -->` and `<!-- end -->`: the rows under KEY of results/NAME.json, the columns of
-`COLUMNS`, on the machine and at the commit that stand below it. A file that is missing leaves its table as it is.
+`COLUMNS`, on the machine and at the commit that stand below it. Figures that are missing leave their table as it is.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def fill(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
 
     def replaced(found: re.Match[str]) -> str:
         name, key = found["name"], found["key"]
-        if name not in results:
+        if key not in results.get(name, ()):
             return found[0]
         figures = results[name]
         rows = figures[key] if isinstance(figures[key], list) else [figures[key]]

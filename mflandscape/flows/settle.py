@@ -23,7 +23,8 @@ from .slots import Slots
 from .stabilised import Memory, Stabilised
 from .stopping import Look, MaxSteps, MaxTime, Stationary
 
-_EVERY = 60  # steps between looks for particles that have come together
+_EVERY = 60  # steps between looks for particles that have come together; twice as many after one in vain
+_SELDOM = 480
 
 
 class Settled(eqx.Module):
@@ -82,8 +83,9 @@ def settle(
     """Follows the flow until no particle is faster than `tol` after two steps in turn. Not for compiled code: arrays
     shrink on the way.
 
-    Every 60 steps particles closer than `merge` are joined if each is contracting (a neighbour would be drawn to it);
-    they then move as one. The flow is followed to its own end, never taken a shortcut to another one.
+    Every 60 steps (up to 480 where there is nothing to join) particles closer than `merge` are joined if each is
+    contracting: a neighbour would be drawn to it. They then move as one. The flow is followed to its own end, never
+    taken a shortcut to another one.
 
     Args:
         drift, mu, direction: as `flow`. Parameters are not to be traced.
@@ -108,14 +110,14 @@ def settle(
     problem = Problem(drift, mu, stop=stop, direction=direction)
     slots = Slots.of(mu, np.asarray(problem.u))
     problem = _on(slots, problem, integrator, None)
-    clock = _clock(problem)
+    clock, every = _clock(problem), _EVERY
     while True:
-        clock, u, h, contracting = _advance(problem, clock)
+        clock, u, h, contracting = _advance(problem, clock, jnp.asarray(every, jnp.int32))
         u, contracting = np.asarray(u), np.asarray(contracting)
         joined = slots.merged(u, contracting, merge) if merge else None
         if bool(clock.result != RESULTS.running):
             return _report(drift, mu, slots.at(u), joined or slots.at(u), clock, direction, reach, throw)
-        slots = joined or slots.at(u)
+        slots, every = (slots.at(u), min(2 * every, _SELDOM)) if joined is None else (joined, _EVERY)
         problem = _on(slots, problem, integrator, h)
 
 
@@ -165,9 +167,9 @@ def _on(slots: Slots, before: Problem, integrator: Rosenbrock | Stabilised | Non
 
 
 @eqx.filter_jit
-def _advance(problem: Problem, clock: _Clock) -> tuple[_Clock, Array, Scalar, Bool[Array, " S"]]:
-    """Some steps: the clock, the coordinates, the step to try, and which particles are contracting."""
-    problem, until = problem.prepared(), clock.step + _EVERY
+def _advance(problem: Problem, clock: _Clock, every: Count) -> tuple[_Clock, Array, Scalar, Bool[Array, " S"]]:
+    """So many steps: the clock, the coordinates, the step to try, and which particles are contracting."""
+    problem, until = problem.prepared(), clock.step + every
     state = start(problem)
     first = clock.step == 0
     known = jax.tree.map(lambda new, old: jnp.where(first, new, old), _read(state), clock)

@@ -1,6 +1,7 @@
 """The sphere `S^2` in double Fourier series: linear in the number of particles, exact to rounding."""
 
 import functools
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -9,9 +10,11 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float
 
+from .._numerics import dot
 from .._types import Scalar
 from ..kernels import AbstractKernel, Exponential, largest_beta
 from ..special import fourier_modes, series_tail
+from .accumulate import Running, added, summed, wide
 from .dense import tiles, untile
 from .double_fourier import Basis, analysis, basis, gradient, hessian, legendre_table, synthesis, zonal
 from .spectral import AbstractSpectral
@@ -54,15 +57,7 @@ class SphereFourier(AbstractSpectral):
 
     def source(self, y: Float[Array, "N 3"], q: Float[Array, "N c"]) -> Float[Array, "2 J 2 K c"]:
         """Moments `sum_j q_j {cos m phi_j, sin m phi_j} {cos k theta_j, sin k theta_j}`: additive over sources."""
-        block = _block(y.shape[0], self.block)
-
-        @functools.partial(jax.checkpoint, prevent_cse=False)  # it runs in a loop, where nothing can be shared
-        def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
-            at = basis(part[0], self._size)
-            return total + _moments(part[0], at, part[1].T), None
-
-        start = jnp.zeros((q.shape[1], 2, self._size, 2, 2 * self._size), q.dtype)
-        return jnp.moveaxis(jax.lax.scan(add, start, (tiles(y, block), tiles(q, block)))[0], 0, -1)
+        return jnp.moveaxis(_moments(y, q, size=self._size, block=self.block), 0, -1)
 
     def at(
         self, kernel: AbstractKernel, x: Float[Array, "M 3"], moments: Float[Array, "2 J 2 K c"], order: int
@@ -71,13 +66,7 @@ class SphereFourier(AbstractSpectral):
         series = kernel.legendre_series(self.degree, order).astype(moments.dtype)
         series = jnp.pad(series, (0, 2 * self._size - series.shape[0]))
         a = zonal(self._legendre(kernel).astype(moments.dtype), series, jnp.moveaxis(moments, -1, 0))
-        jet = a, gradient(a), hessian(a)
-
-        @functools.partial(jax.checkpoint, prevent_cse=False)  # it runs in a loop, where nothing can be shared
-        def values(xs: Array) -> Array:
-            return _value(xs, basis(xs, self._size), jet).T
-
-        return untile(jax.lax.map(values, tiles(x, _block(x.shape[0], self.block))), x.shape[0])
+        return _value(x, (a, gradient(a), hessian(a)), block=self.block)
 
     def _legendre(self, kernel: AbstractKernel) -> Array:
         if isinstance(kernel, Exponential) and kernel.table is not None:
@@ -108,97 +97,128 @@ class SphereFourier(AbstractSpectral):
             )
 
 
+@eqx.filter_custom_jvp
+def _value(x, jet, *, block):
+    """The sum at the points, `(n, c)`."""
+    return _at_points(lambda at: synthesis(at, jet[0]).T, block, jet[0].shape[2], x)
+
+
+@_value.def_jvp
+def _value_jvp(primals, tangents, *, block):
+    x, jet = primals
+    dx, djet = tangents
+    out = _value(x, jet, block=block)
+    change = jnp.zeros_like(out)
+    if dx is not None:
+        change = change + jnp.sum(_slope(x, jet, block=block) * dx[:, None], axis=-1)
+    if jax.tree.leaves(djet):
+        change = change + _value(x, djet, block=block)
+    return out, change
+
+
+@eqx.filter_custom_jvp
+def _slope(x, jet, *, block):
+    """Its derivative, `(n, c, 3)`: tangent vectors, over `|x|`."""
+
+    def slope(at: Basis) -> Array:
+        return _vectors(at, *_components(at, jet[1], swap=True)) / at.radius[:, None, None]
+
+    return _at_points(slope, block, jet[0].shape[2], x)
+
+
+@_slope.def_jvp
+def _slope_jvp(primals, tangents, *, block):
+    x, jet = primals
+    dx, djet = tangents
+    out = _slope(x, jet, block=block)
+    change = jnp.zeros_like(out)
+    if dx is not None:
+        x_over_square = x / jnp.maximum(dot(x, x), jnp.asarray(jnp.finfo(x.dtype).tiny, x.dtype))[:, None]
+        outwards = jnp.sum(out * dx[:, None], axis=-1)[..., None] * x_over_square[:, None]
+        change = _covariant(x, dx, jet, block) - outwards - dot(x_over_square, dx)[:, None, None] * out
+    if jax.tree.leaves(djet):
+        change = change + _slope(x, djet, block=block)
+    return out, change
+
+
+def _covariant(x: Float[Array, "n 3"], dx: Float[Array, "n 3"], jet: Jet, block: int) -> Float[Array, "n c 3"]:
+    """The covariant derivative of the slope along `dx`."""
+
+    def change(at: Basis, dx: Array) -> Array:
+        second, mixed, last = _components(at, jet[2])
+        u, v = (dot(dx, e)[:, None] for e in at.along)
+        return _vectors(at, second * u + mixed * v, mixed * u + last * v) / (at.radius * at.radius)[:, None, None]
+
+    return _at_points(change, block, jet[0].shape[2], x, dx)
+
+
+@eqx.filter_custom_jvp
+def _moments(y, q, *, size, block):
+    """Moments `(c, 2, J, 2, K)`."""
+    return _summed(lambda at, q: analysis(at, q.T), block, size, y, q)
+
+
+@_moments.def_jvp
+def _moments_jvp(primals, tangents, *, size, block):
+    y, q = primals
+    dy, dq = tangents
+    out = _moments(y, q, size=size, block=block)
+    change = jnp.zeros_like(out)
+    if dy is not None:
+        change = change + _pull(y, q[:, :, None] * dy[:, None], size, block)
+    if dq is not None:
+        change = change + _moments(y, dq, size=size, block=block)
+    return out, change
+
+
+def _pull(y: Float[Array, "n 3"], p: Float[Array, "n c 3"], size: int, block: int) -> Float[Array, "c 2 J 2 K"]:
+    """The transpose of the slope: `sum_j <p_j, grad Phi(y_j)>`."""
+
+    def components(at: Basis, p: Array) -> Array:
+        parts = [dot(p, e[:, None]) / at.radius[:, None] for e in at.along]
+        return analysis(at, jnp.stack(parts, axis=-1).reshape(p.shape[0], -1).T, swap=True)
+
+    found = _summed(components, block, size, y, p)
+    return jax.linear_transpose(gradient, found[::2])(found.reshape(-1, 2, *found.shape[1:]))[0]
+
+
+def _components(at: Basis, a: Float[Array, "c h 2 J 2 K"], swap: bool = False) -> Float[Array, "h n c"]:
+    values = synthesis(at, a.reshape(-1, *a.shape[2:]), swap)
+    return values.reshape(*a.shape[:2], -1).transpose(1, 2, 0)
+
+
+def _vectors(at: Basis, theta: Float[Array, "n c"], phi: Float[Array, "n c"]) -> Float[Array, "n c 3"]:
+    e, f = at.along[:, :, None]
+    return theta[..., None] * e + phi[..., None] * f
+
+
+def _at_points(fn: Callable, block: int, size: int, x: Float[Array, "n 3"], *rows: Array) -> Array:
+    """`fn(basis at the points, rows)` in blocks of points, which reverse mode computes again."""
+    size_of_block = _block(x.shape[0], block)
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)  # in a loop nothing can be shared
+    def part(xs: tuple[Array, ...]) -> Array:
+        return fn(basis(xs[0], size), *xs[1:])
+
+    return untile(jax.lax.map(part, tuple(tiles(v, size_of_block) for v in (x, *rows))), x.shape[0])
+
+
+def _summed(fn: Callable, block: int, size: int, x: Float[Array, "n 3"], q: Array) -> Array:
+    """The sum over blocks of points of `fn(basis at the points, q)`, compensated: a million points are 2000 blocks."""
+    size_of_block = _block(x.shape[0], block)
+    parts = tiles(x, size_of_block), tiles(q, size_of_block)
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def add(total: Running, part: tuple[Array, Array]) -> tuple[Running, None]:
+        return added(total, fn(basis(part[0], size), part[1])), None
+
+    shape = jax.eval_shape(lambda x, q: fn(basis(x, size), q), *(part[0] for part in parts)).shape
+    nothing = jnp.zeros(shape, wide())
+    return summed(jax.lax.scan(add, (nothing, nothing), parts)[0], q.dtype)
+
+
 def _block(n: int, block: int) -> int:
     """The largest divisor of n in (block/2, block], so that nothing need be filled up and copied; else `block`."""
     if n <= block:
         return max(n, 1)
     return next((size for size in range(block, block // 2, -1) if n % size == 0), block)
-
-
-# The rules below differentiate through `x` alone: `at`, the basis there, is known to be a function of it. Their linear
-# parts, once transposed, have no rule any more and are differentiated through `at`.
-
-
-@eqx.filter_custom_jvp
-def _value(x, at, jet):
-    """The sum at the points: `(c, n)`."""
-    return synthesis(at, jet[0])
-
-
-@_value.def_jvp
-def _value_jvp(primals, tangents):
-    x, at, jet = primals
-    dx, _, djet = tangents
-    out = _value(x, at, jet)
-    change = jnp.zeros_like(out)
-    if dx is not None:
-        change = change + jnp.sum(_slope(x, at, jet) * dx[None], axis=-1)
-    if jax.tree.leaves(djet):
-        change = change + _value(x, at, djet)
-    return out, change
-
-
-@eqx.filter_custom_jvp
-def _slope(x, at, jet):
-    """Its derivative, tangent vectors `(c, n, 3)`."""
-    parts = jnp.moveaxis(_components(at, jet[1], swap=True), 1, 0)
-    return _in_space(at, tuple(parts)) / at.radius[None, :, None]
-
-
-@_slope.def_jvp
-def _slope_jvp(primals, tangents):
-    x, at, jet = primals
-    dx, _, djet = tangents
-    out = _slope(x, at, jet)
-    change = jnp.zeros_like(out)
-    if dx is not None:
-        change = change + _bend(at, jet, dx)
-    if jax.tree.leaves(djet):
-        change = change + _slope(x, at, djet)
-    return out, change
-
-
-def _bend(at: Basis, jet: Jet, dx: Float[Array, "n 3"]) -> Float[Array, "c n 3"]:
-    """Change of the slope along `dx`, of the sum continued by `x/|x|`: the covariant derivative and the frame's own."""
-    theta, phi = jnp.moveaxis(_components(at, jet[1], swap=True), 1, 0)
-    second, mixed, last = jnp.moveaxis(_components(at, jet[2]), 1, 0)
-    u, v, radial = (jnp.sum(dx * e, axis=-1)[None] for e in (*at.along, at.out))
-    across = (second * u + mixed * v - radial * theta, mixed * u + last * v - radial * phi)
-    change = _in_space(at, (*across, -(theta * u + phi * v)))
-    return change / (at.radius**2)[None, :, None]
-
-
-def _in_space(at: Basis, parts: tuple[Array, ...]) -> Float[Array, "c n 3"]:
-    """Vectors from their components along `e_theta`, `e_phi` and, if there is a third, outwards."""
-    terms = [part[..., None] * e[None] for part, e in zip(parts, (*at.along, at.out), strict=False)]
-    return sum(terms[1:], terms[0])
-
-
-def _components(at: Basis, a: Float[Array, "c h 2 J 2 K"], swap: bool = False) -> Float[Array, "c h n"]:
-    return synthesis(at, a.reshape(-1, *a.shape[2:]), swap).reshape(*a.shape[:2], -1)
-
-
-@eqx.filter_custom_jvp
-def _moments(y, at, q):
-    return analysis(at, q)
-
-
-@_moments.def_jvp
-def _moments_jvp(primals, tangents):
-    y, at, q = primals
-    dy, _, dq = tangents
-    out = _moments(y, at, q)
-    change = jnp.zeros_like(out)
-    if dy is not None:
-        change = change + _pull(at, q[:, :, None] * dy[None])
-    if dq is not None:
-        change = change + _moments(y, at, dq)
-    return out, change
-
-
-def _pull(at: Basis, p: Float[Array, "c n 3"]) -> Float[Array, "c 2 J 2 K"]:
-    """The transpose of the slope: `sum_j <p_j, grad Phi(y_j)>`."""
-    parts = jnp.einsum("cnd,hnd->chn", p / at.radius[None, :, None], at.along)
-    found = analysis(at, parts.reshape(-1, parts.shape[-1]), swap=True)
-    zero = jnp.zeros((p.shape[0], *found.shape[1:]), p.dtype)
-    return jax.linear_transpose(gradient, zero)(found.reshape(p.shape[0], 2, *found.shape[1:]))[0]
