@@ -91,7 +91,7 @@ def settle(
         drift, mu, direction: as `flow`. Parameters are not to be traced.
         tol: largest speed at the end.
         integrator: `Rosenbrock` where the Jacobian has a form that is cheap to solve with, else `Stabilised`; both
-            with their own tolerances, 1e-3 and 1e-4 radians a step.
+            with their own tolerances, 1e-3 and 5e-4 radians a step.
         merge: radians; 0 keeps all particles apart.
         reach: radians from a kink within which an atom is tested on both its sides.
         max_steps, max_time: limits.

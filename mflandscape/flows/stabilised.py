@@ -37,7 +37,7 @@ class Stabilised(AbstractIntegrator):
 
     `rho`, the Jacobian's spectral radius, is followed by a finite difference every five steps (power iteration). The
     error of a step may also be at most a tenth of the distance moved: the stages damp modes that they do not resolve
-    by 5% a step only, so that without this steps would grow to nobody's use near a stationary state. No reverse
+    by 5% a step only, so that without this steps would grow in vain near a stationary state. No reverse
     derivative goes through the steps (their number of stages is data): take `Forward` or `Implicit`.
 
     Args:
