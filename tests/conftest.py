@@ -21,3 +21,14 @@ def _forget_compiled_programs():
     """Thousands of compiled programs in one process exhaust the memory maps the system allows."""
     yield
     jax.clear_caches()
+
+
+# Cases of the evaluators' contract that compile long, and have a sibling among the fast ones.
+_LONG = (("test_interactions", "float32", "sphere_fourier"), ("test_circle_fourier", "test_many_points", "gpu"))
+
+
+def pytest_collection_modifyitems(items):
+    """Marks them slow."""
+    for item in items:
+        if any(all(word in item.nodeid for word in words) for words in _LONG):
+            item.add_marker(pytest.mark.slow)

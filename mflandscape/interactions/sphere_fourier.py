@@ -14,11 +14,12 @@ from .._numerics import dot
 from .._types import Scalar
 from ..kernels import AbstractKernel, Exponential, largest_beta
 from ..special import fourier_modes, series_tail
-from .accumulate import Running, added, summed, wide
+from .accumulate import wide
 from .dense import tiles, untile
 from .double_fourier import Basis, analysis, basis, gradient, hessian, legendre_table, synthesis, zonal
 from .spectral import AbstractSpectral
 
+_GROUP = 32  # blocks summed before they are added to the rest
 Jet = tuple[Array, Array, Array]  # coefficients of a sum over harmonics, of its gradient, of its second derivative
 
 
@@ -204,17 +205,22 @@ def _at_points(fn: Callable, block: int, size: int, x: Float[Array, "n 3"], *row
 
 
 def _summed(fn: Callable, block: int, size: int, x: Float[Array, "n 3"], q: Array) -> Array:
-    """The sum over blocks of points of `fn(basis at the points, q)`, compensated: a million points are 2000 blocks."""
-    size_of_block = _block(x.shape[0], block)
-    parts = tiles(x, size_of_block), tiles(q, size_of_block)
+    """The sum over blocks of points of `fn(basis at the points, q)`, in float64 where there is; sums of many blocks as
+    sums of sums, for their rounding.
+    """
+    group = block * _GROUP if x.shape[0] > block * _GROUP else block
+    points = _block(x.shape[0], group)
+    parts = tiles(x, points), tiles(q, points)
+
+    def part(x: Array, q: Array) -> Array:
+        return _summed(fn, block, size, x, q) if points > block else fn(basis(x, size), q)
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def add(total: Running, part: tuple[Array, Array]) -> tuple[Running, None]:
-        return added(total, fn(basis(part[0], size), part[1])), None
+    def add(total: Array, rows: tuple[Array, Array]) -> tuple[Array, None]:
+        return total + part(*rows).astype(total.dtype), None
 
-    shape = jax.eval_shape(lambda x, q: fn(basis(x, size), q), *(part[0] for part in parts)).shape
-    nothing = jnp.zeros(shape, wide())
-    return summed(jax.lax.scan(add, (nothing, nothing), parts)[0], q.dtype)
+    shape = jax.eval_shape(part, *(rows[0] for rows in parts)).shape
+    return jax.lax.scan(add, jnp.zeros(shape, wide()), parts)[0].astype(q.dtype)
 
 
 def _block(n: int, block: int) -> int:
