@@ -23,8 +23,20 @@ def _forget_compiled_programs():
     jax.clear_caches()
 
 
-# Cases of the evaluators' contract that compile long, and have a sibling among the fast ones.
-_LONG = (("test_interactions", "float32", "sphere_fourier"), ("test_circle_fourier", "test_many_points", "gpu"))
+# Cases that compile long, by words of their names; `make test-slow` runs them.
+_LONG = (
+    ("test_interactions", "float32", "sphere_fourier"),
+    ("test_interactions", "forward_over_reverse", "sphere_fourier"),
+    ("test_circle_fourier", "many_points", "gpu"),
+    ("test_sphere_fourier", "not_rotated"),
+    ("test_tiled", "logarithm"),
+    ("test_rosenbrock", "stages"),
+    ("test_published_experiments", "s1_asc_relu"),
+    ("test_benchmarks", "compares_evaluators"),
+    ("test_benchmarks", "orders_of_methods"),
+    ("test_benchmarks", "memory_and_roofline"),
+    ("test_benchmarks", "fresh_processes"),
+)
 
 
 def pytest_collection_modifyitems(items):
