@@ -21,7 +21,7 @@ demo: env
 	$(VENV)/bin/mflandscape plot results/demo
 
 test: env
-	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile
+	FAST_COMPILATION=1 $(PY) -m pytest -m "not slow" -n 2 --dist loadfile
 
 test-slow: env
 	$(PY) -m pytest -n 2 --dist loadfile

@@ -3,9 +3,14 @@ virtual CPU devices; NumPy's linear algebra on one thread, for the workers share
 """
 
 import os
+from importlib.metadata import version
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ["MFLANDSCAPE_CACHE"] = "off"
+# `make test` spends its time compiling, a third less of it with the plainer of the compiler's code generators; `make
+# test-slow` compiles as users do. A flag unknown to another release would end the process.
+if "FAST_COMPILATION" in os.environ and version("jaxlib") == "0.10.1":
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -25,9 +30,42 @@ def _forget_compiled_programs():
 
 # Cases that compile long, by words of their names; `make test-slow` runs them.
 _LONG = (
-    ("test_interactions", "float32", "sphere_fourier"),
+    ("test_implicit", "implicit_adjoint_ends"),
+    ("test_implicit", "unrolled_is_finite", "2-descent-9"),
+    ("test_interactions", "float32", "fourier"),
     ("test_interactions", "forward_over_reverse", "sphere_fourier"),
+    ("test_interactions", "second_derivatives", "sphere_fourier"),
+    ("test_interactions", "second_derivatives", "blocked"),
+    ("test_interactions", "soft_maximum_derivatives", "fourier"),
+    ("test_interactions", "prepared_kernels", "sphere_fourier"),
+    ("test_interaction_memory", "sphere_fourier-jvp"),
     ("test_circle_fourier", "many_points", "gpu"),
+    ("test_circle_fourier", "many_points", "512-None"),
+    ("test_cli.py", "interrupted_and_resumed"),
+    ("test_cli_minimise", "json_of_one"),
+    ("test_cli_refine", "json_has"),
+    ("test_experiment", "float32_is_followed"),
+    ("test_experiment", "every_choice", "rk4"),
+    ("test_experiment", "every_choice", "dopri5"),
+    ("test_experiment", "noise_depends"),
+    ("test_experiment", "biases[False]"),
+    ("test_minimiser", "a_strong_neuron"),
+    ("test_minimiser", "uniform_measure[50.0]"),
+    ("test_adjoints", "sphere-rk4"),
+    ("test_adjoints", "forward_over_reverse[sphere-euler-blocked]"),
+    ("test_adjoints", "memory_of_unrolled"),
+    ("test_tiled", "first_and_second", "tiled]"),
+    ("test_tiled", "many_dimensions", "float64-tiled"),
+    ("test_ensemble.py", "share_of_useful", "1-2-0.95"),
+    ("test_second_order", "lanczos_beside_dense"),
+    ("test_refine", "published_ends", "1.0]"),
+    ("test_classify", "one_atom_in_a_well[-3.0-strictly SOPD-True-3]"),
+    ("test_search", "no_point", "3-relu"),
+    ("test_maximisers", "search_agrees", "3]"),
+    ("test_modes", "count_on_spheres", "[3]"),
+    ("test_special", "reverse_mode_is_forward_mode[0.0]"),
+    ("test_special", "fourier_coefficients", "100000.0"),
+    ("test_integrators", "follows_the_tolerance", "-3]"),
     ("test_sphere_fourier", "not_rotated"),
     ("test_tiled", "logarithm"),
     ("test_rosenbrock", "stages"),

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ive
 
 from mflandscape.drifts import Perceptron
-from mflandscape.flows import RK4, Brownian, Euler, MaxSteps, MaxTime, Observe, flow
+from mflandscape.flows import RK4, Brownian, Euler, Forward, MaxSteps, MaxTime, Observe, Unrolled, flow
 from mflandscape.flows.adaptive import Adaptive
 from mflandscape.measure import empirical
 
@@ -100,3 +100,20 @@ def test_refusals():
         Brownian(Adaptive(), 0.1)
     with pytest.raises(ValueError, match="temperature = -1.0"):
         Brownian(Euler(0.1), -1.0)
+
+
+def test_derivatives_go_through_the_noise():
+    """Of the mean height in the slope's strength, one path of noise: reverse, forward and finite differences."""
+
+    def height(omega, adjoint):
+        mu = empirical(jnp.tile(jnp.eye(1, 3), (5, 1)))
+        drift = Perceptron(jnp.eye(1, 3), omega[None], activation=constant)
+        kind = dict(integrator=Brownian(Euler(0.05), 0.3), observe=Observe(every=4), adjoint=adjoint, key=KEY)
+        return flow(drift, mu, stop=MaxSteps(12), throw=False, **kind).mu.x[:, 0].mean()
+
+    omega, h = jnp.asarray(0.7), 1e-5
+    reverse = jax.grad(lambda v: height(v, Unrolled()))(omega)
+    forward = jax.jvp(lambda v: height(v, Forward()), (omega,), (jnp.ones(()),))[1]
+    difference = (height(omega + h, Forward()) - height(omega - h, Forward())) / (2 * h)
+    assert abs(difference) > 0.1
+    np.testing.assert_allclose([reverse, forward], difference, rtol=1e-8)

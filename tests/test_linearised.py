@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mflandscape.distributed import particle_mesh
 from mflandscape.drifts import Attention, FreePerceptron, Perceptron, SoftmaxAttention
 from mflandscape.flows import Dynamics
 from mflandscape.flows.linearised import CircleModes, TangentMatrix, linearise, take_apart
 from mflandscape.interactions import CircleFourier
+from mflandscape.interactions.sharded import sharded
 from mflandscape.measure import empirical
 from mflandscape.sphere import chart
 
@@ -24,6 +26,7 @@ def drifts(d, beta):
     return {
         "heads": Attention(beta, **how) + Attention(jnp.asarray(2.0), **how) + relu,
         "softmax": SoftmaxAttention(beta, **how) + gelu + free,
+        "divided": Attention(beta, interaction=sharded(MODES, particle_mesh())) + gelu,
     }
 
 
@@ -40,6 +43,7 @@ def start(d, n):
     [
         (2, 100, CircleModes, "heads", "descent"),
         (2, 100, CircleModes, "softmax", "ascent"),
+        (2, 100, CircleModes, "divided", "descent"),
         (2, 12, TangentMatrix, "heads", "ascent"),
         (3, 12, TangentMatrix, "softmax", "descent"),
     ],

@@ -17,6 +17,7 @@ from .._types import Scalar
 from ..drifts import AbstractDrift, Attention, FreePerceptron, Perceptron, SoftmaxAttention
 from ..gradient import sign
 from ..interactions import CircleFourier
+from ..interactions.sharded import ShardedSpectral
 from ..measure import Measure
 from ..sphere import tangent_basis
 from ..stationary.second_order import field_derivative
@@ -116,7 +117,7 @@ def unsuitable(drift: AbstractDrift, d: int, n: int, modes: int | None) -> str |
             f"{n} particles of dimension {d}: expected at most {UNKNOWNS // (d - 1)}, or the circle, where the "
             "Jacobian is diagonal plus low rank; use Stabilised()"
         )
-    known = modes is not None or all(isinstance(head.interaction, CircleFourier) for head in parts.heads)
+    known = modes is not None or all(_own_modes(head) is not None for head in parts.heads)
     if d == 2 and n > DENSE and not known:
         return (
             "the number of the circle's modes is not known: give the attention interaction=CircleFourier.for_beta(beta)"
@@ -246,9 +247,15 @@ def _circle_modes(
     return CircleModes(slope, features, root, mu.w, softmax, sign(dynamics.direction))
 
 
+def _own_modes(head: Attention | SoftmaxAttention) -> int | None:
+    """The number of modes with which a head's evaluator sums the circle's kernel, on one device or several."""
+    how = head.interaction.inner if isinstance(head.interaction, ShardedSpectral) else head.interaction
+    return how.modes if isinstance(how, CircleFourier) else None
+
+
 def _series(parts: Parts, modes: int | None) -> Array:
     """`c_1, c_2, ...` of the sum of the heads' kernels."""
-    counts = [h.interaction.modes if isinstance(h.interaction, CircleFourier) else modes for h in parts.heads]
+    counts = [_own_modes(head) or modes for head in parts.heads]
     most = max((count for count in counts if count is not None), default=1)
     total = jnp.zeros(most)
     for head, count in zip(parts.heads, counts, strict=True):

@@ -1,9 +1,10 @@
 """What a flow is asked to do: one frozen object, so that a whole run can be batched, stored and resumed."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt32
 
 from .._types import Direction, Key
 from ..drifts import AbstractDrift, AbstractEnergy, check, prepare
@@ -35,9 +36,10 @@ class Problem(eqx.Module):
     stop: AbstractStop
     observe: Observe
     marks: Array
-    key: Key | None
+    noise: UInt32[Array, "..."] | None
     direction: Direction = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
+    generator: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -54,7 +56,10 @@ class Problem(eqx.Module):
     ):
         sign(direction)
         check(drift, mu.d)
-        self.drift, self.mu, self.direction, self.stop, self.key = drift, mu, direction, stop, key
+        # A key as numbers: JAX cannot keep a typed one as a residual of a conditional.
+        self.noise = None if key is None else jax.random.key_data(key)
+        self.generator = "" if key is None else str(jax.random.key_impl(key))
+        self.drift, self.mu, self.direction, self.stop = drift, mu, direction, stop
         self.u = chart(mu.d).coordinates(mu.x) if angles is None else angles
         self.integrator = Euler(0.1) if integrator is None else integrator
         self.observe = Observe() if observe is None else observe
@@ -71,6 +76,11 @@ class Problem(eqx.Module):
             )
         if isinstance(self.integrator, Brownian) and key is None:
             raise ValueError("Brownian motion without a key: give key=jax.random.key(seed)")
+
+    @property
+    def key(self) -> Key | None:
+        """The key of the noise."""
+        return None if self.noise is None else jax.random.wrap_key_data(self.noise, impl=self.generator)
 
     @property
     def dynamics(self) -> Dynamics:

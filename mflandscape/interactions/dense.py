@@ -95,8 +95,9 @@ class Blocked(AbstractDirect):
         def add(total: Running, xs: Array, ys: Array, qs: Array) -> Running:
             return added(total, matmul(kernel.profile(inner(xs, ys), order), qs))
 
-        start = nothing((self.block, q.shape[1]))
-        return self._sweep(add, start, x, y, q, finish=lambda total: summed(total, q.dtype))
+        return self._sweep(
+            add, lambda rows: nothing((rows, q.shape[1])), x, y, q, finish=lambda total: summed(total, q.dtype)
+        )
 
     def log_sum(
         self, kernel: Exponential, x: Float[Array, "M d"], y: Float[Array, "N d"], w: Float[Array, " N"]
@@ -106,17 +107,18 @@ class Blocked(AbstractDirect):
         def add(total: Array, xs: Array, ys: Array, log_w: Array) -> Array:
             return jnp.logaddexp(total, jax.nn.logsumexp(kernel.log_slope(inner(xs, ys)) + log_w[None, :], axis=1))
 
-        return self._sweep(add, jnp.full(self.block, NOTHING, x.dtype), x, y, log_weights(w), fill=NOTHING)
+        return self._sweep(add, lambda rows: jnp.full(rows, NOTHING, x.dtype), x, y, log_weights(w), fill=NOTHING)
 
     def _sweep(self, add, start, x: Array, y: Array, q: Array, fill: float = 0.0, finish=lambda total: total) -> Array:
-        sources = tiles(y, self.block), tiles(q, self.block, fill)
+        height, width = min(self.block, x.shape[0]), min(self.block, y.shape[0])
+        sources = tiles(y, width), tiles(q, width, fill)
 
         @jax.checkpoint
         def row(xs: Array) -> Array:
             tile = jax.checkpoint(lambda total, source: (add(total, xs, *source), None))
-            return finish(jax.lax.scan(tile, start, sources)[0])
+            return finish(jax.lax.scan(tile, start(height), sources)[0])
 
-        return untile(jax.lax.map(row, tiles(x, self.block)), x.shape[0])
+        return untile(jax.lax.map(row, tiles(x, height)), x.shape[0])
 
 
 def tiles(v: Array, block: int, fill: float = 0.0) -> Array:
