@@ -100,9 +100,11 @@ def test_a_cluster_pressed_on_a_kink_is_tested_on_both_sides():
 def test_which_integrator():
     x = rng.normal(size=(60, 3))
     head = Attention(2.0)
-    assert isinstance(choose(head, 2, 10_000), Rosenbrock)
-    assert isinstance(choose(head, 3, 60), Stabilised) and isinstance(choose(head, 3, 40), Rosenbrock)
-    assert isinstance(choose(Attention(2.0, matrix=np.eye(2)), 2, 10), Stabilised)
+    assert isinstance(choose(head, 2, 10_000, "descent"), Rosenbrock)
+    assert isinstance(choose(head, 2, 10_000, "ascent"), Stabilised)
+    assert isinstance(choose(head, 3, 60, "descent"), Stabilised)
+    assert isinstance(choose(head, 3, 40, "descent"), Rosenbrock)
+    assert isinstance(choose(Attention(2.0, matrix=np.eye(2)), 2, 10, "descent"), Stabilised)
     mu = Measure(jnp.asarray(x), jnp.full(60, 1 / 60))
     for wrong in ({"merge": -1.0}, {"merge": 1.0}, {"reach": -1.0}):
         with pytest.raises(ValueError, match="expected 0 <= merge < 0.01"):

@@ -90,8 +90,8 @@ def settle(
     Args:
         drift, mu, direction: as `flow`. Parameters are not to be traced.
         tol: largest speed at the end.
-        integrator: `Rosenbrock` where the Jacobian has a form that is cheap to solve with, else `Stabilised`; both
-            with their own tolerances, 1e-3 and 5e-4 radians a step.
+        integrator: by default `Rosenbrock` in descent where the Jacobian has a form that is cheap to solve with, else
+            `Stabilised`; both with their own tolerances, 1e-3 and 5e-4 radians a step.
         merge: radians; 0 keeps all particles apart.
         reach: radians from a kink within which an atom is tested on both its sides.
         max_steps, max_time: limits.
@@ -121,8 +121,13 @@ def settle(
         problem = _on(slots, problem, integrator, h)
 
 
-def choose(drift: AbstractDrift, d: int, n: int) -> Rosenbrock | Stabilised:
-    """The integrator for `n` particles: implicit where the Jacobian has a form that is cheap to solve with."""
+def choose(drift: AbstractDrift, d: int, n: int, direction: Direction) -> Rosenbrock | Stabilised:
+    """The integrator for `n` particles: implicit in descent, where the Jacobian has a form that is cheap to solve with.
+
+    Attraction is hardly stiff, and particles that ascend along kinks of the potential keep implicit steps short.
+    """
+    if direction == "ascent":
+        return Stabilised()
     parts = take_apart(drift)
     modes = None
     if parts is not None and d == 2:
@@ -159,7 +164,7 @@ def _on(slots: Slots, before: Problem, integrator: Rosenbrock | Stabilised | Non
     dtype = before.mu.x.dtype
     u = jnp.asarray(slots.u, dtype)
     mu = Measure(chart(slots.d).points(u), jnp.asarray(slots.w, dtype))
-    chosen = choose(before.drift, mu.d, mu.n) if integrator is None else integrator
+    chosen = choose(before.drift, mu.d, mu.n, before.direction) if integrator is None else integrator
     first = chosen.first.astype(dtype) if h is None else h
     chosen = eqx.tree_at(lambda i: (i.first, i.live), chosen, (first, jnp.asarray(slots.in_use)), is_leaf=_is_none)
     angles = u if mu.d == 2 else None
