@@ -3,12 +3,15 @@
 import click
 
 from .cache import keep_compiled_programs
+from .check import check
 from .classify import command as classify
 from .evaluators import evaluators
+from .figure import figure
 from .maximise import maximise
 from .minimise import minimise
 from .presets import presets
 from .refine import command as refine
+from .report import animate, report
 from .results import export, info, plot
 from .run import run
 from .teaching import Commands
@@ -41,5 +44,21 @@ def main() -> None:
 
 
 main.help = f"{main.help}\n{_EXAMPLES}"
-for _command in (run, info, plot, export, refine, classify, minimise, maximise, theory, presets, evaluators):
+for _command in (
+    run,
+    info,
+    plot,
+    report,
+    animate,
+    export,
+    refine,
+    classify,
+    minimise,
+    maximise,
+    theory,
+    figure,
+    check,
+    presets,
+    evaluators,
+):
     main.add_command(_command)

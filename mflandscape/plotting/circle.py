@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 from xarray import Dataset
 
 from .landscape import TWO_PI, Landscape, landscape, on_circle
-from .members import Members, as_members, ending_of, name_of, path, shared_by, state
+from .members import Member, Members, as_members, ending_of, name_of, path, shared_by, state
 from .style import (
     ANGLE_NAMES,
     ANGLE_TICKS,
@@ -40,11 +40,14 @@ LINES = 2000  # at most so many particles are drawn as lines
 ATOM_GAP, ATOM_MASS, ATOM_SHARE = TWO_PI / 20000.0, 0.02, 0.8
 
 
-def histogram(angle: Float[np.ndarray, " N"]) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " edges"]]:
-    """Mass of equal particles in equal bins of [0, 2 pi), and the bins' edges; the masses sum to 1."""
+def histogram(
+    angle: Float[np.ndarray, " N"], mass: Float[np.ndarray, " N"] | None = None
+) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " edges"]]:
+    """Mass (of equal particles, if none is given) in equal bins of [0, 2 pi), and the bins' edges."""
     edges = np.linspace(0.0, TWO_PI, BINS + 1)
-    count = np.bincount(np.minimum((angle % TWO_PI / TWO_PI * BINS).astype(int), BINS - 1), minlength=BINS)
-    return count / len(angle), edges
+    place = np.minimum((angle % TWO_PI / TWO_PI * BINS).astype(int), BINS - 1)
+    count = np.bincount(place, mass, minlength=BINS)
+    return count / len(angle) if mass is None else count, edges
 
 
 def atoms(angle: Float[np.ndarray, " N"]) -> list[tuple[float, float]]:
@@ -63,7 +66,8 @@ def atoms(angle: Float[np.ndarray, " N"]) -> list[tuple[float, float]]:
     return sorted(found)
 
 
-def _angle_axis(axes: Axes, which: str) -> None:
+def angle_axis(axes: Axes, which: str) -> None:
+    """Make the x or the y axis ("x", "y") that of an angle in [0, 2 pi]."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(FixedLocator(ANGLE_TICKS))
     axis.set_major_formatter(FixedFormatter(ANGLE_NAMES))
@@ -71,7 +75,7 @@ def _angle_axis(axes: Axes, which: str) -> None:
     (axes.set_xlabel if which == "x" else axes.set_ylabel)(r"Angle $\theta$ (rad)")
 
 
-def _background(axes: Axes, perceptron: Landscape | None, which: str) -> None:
+def background(axes: Axes, perceptron: Landscape | None, which: str) -> None:
     """Shade the regions (dead zone darkest), or where no zone is dead the sign of v, and draw the hyperplane angles."""
     if perceptron is None:
         return
@@ -132,6 +136,20 @@ def _side(axes: Axes, angle: np.ndarray, perceptron: Landscape | None) -> None:
     tidy(top)
 
 
+def trajectory_panel(
+    axes: Axes, side: Axes, ds: Dataset, member: Member, every: int = 1, log_time: bool = False
+) -> None:
+    """One member: each `every`-th particle's angle against time over the landscape, and beside the final histogram."""
+    perceptron = landscape(ds, member)
+    times, angles = path(ds, member, every)
+    background(axes, perceptron, "y")
+    _paths(axes, times, angles)
+    time_axis(axes, times, log_time)
+    angle_axis(axes, "y")
+    tidy(axes)
+    _side(side, state(ds, member)[1], perceptron)
+
+
 @styled
 def trajectories(ds: Dataset, members: Members = None, log_time: bool = False) -> Figure:
     """Angles against time (linear or logarithmic) over the landscape, the final histogram beside: a panel a member.
@@ -149,14 +167,7 @@ def trajectories(ds: Dataset, members: Members = None, log_time: bool = False) -
     every = -(-total // LINES)
     for place, member in enumerate(chosen):
         axes, side = panels[place // across, 2 * (place % across) : 2 * (place % across) + 2]
-        perceptron = landscape(ds, member)
-        times, angles = path(ds, member, every)
-        _background(axes, perceptron, "y")
-        _paths(axes, times, angles)
-        time_axis(axes, times, log_time)
-        _angle_axis(axes, "y")
-        tidy(axes)
-        _side(side, state(ds, member)[1], perceptron)
+        trajectory_panel(axes, side, ds, member, every, log_time)
         axes.set_title(f"{name_of(ds, member, chosen)}: {ending_of(ds, member)}", loc="left")
         if place % across:
             axes.set_ylabel("")
@@ -167,9 +178,9 @@ def trajectories(ds: Dataset, members: Members = None, log_time: bool = False) -
     return figure
 
 
-def _bars(axes: Axes, angle: np.ndarray, perceptron: Landscape | None) -> None:
+def histogram_bars(axes: Axes, angle: np.ndarray, perceptron: Landscape | None) -> None:
     """A histogram with its atoms as stems that carry their masses."""
-    _background(axes, perceptron, "x")
+    background(axes, perceptron, "x")
     mass, edges = histogram(angle)
     axes.bar(edges[:-1], mass, width=np.diff(edges), align="edge", color=BLUE, zorder=1.0, gid="mass")
     points = atoms(angle)
@@ -194,7 +205,7 @@ def _bars(axes: Axes, angle: np.ndarray, perceptron: Landscape | None) -> None:
 def _strip(axes: Axes, perceptron: Landscape) -> None:
     """The landscape v/2 against the angle, filled by its sign."""
     if perceptron.activation.dead:
-        _background(axes, perceptron, "x")
+        background(axes, perceptron, "x")
     grid = np.linspace(0.0, TWO_PI, 721)
     half = perceptron.value(on_circle(grid)) / 2.0
     axes.fill_between(grid, half, 0.0, where=half >= 0.0, color=POSITIVE, alpha=0.55, linewidth=0.0, zorder=0.8)
@@ -206,7 +217,8 @@ def _strip(axes: Axes, perceptron: Landscape) -> None:
     tidy(axes)
 
 
-def _three(times: np.ndarray) -> list[tuple[str, int]]:
+def three_times(times: np.ndarray) -> list[tuple[str, int]]:
+    """Names and indices of the start, the middle snapshot and the end."""
     last = len(times) - 1
     names = [("Start", 0), ("Middle", last // 2), ("End", last)] if last > 1 else [("Start", 0), ("End", last)]
     return [(rf"{name}, $t = {times[i]:.4g}$", i) for name, i in names]
@@ -233,12 +245,12 @@ def histograms(ds: Dataset, members: Members = None) -> Figure:
     panels = figure.subplots(len(rows), columns, squeeze=False, sharex=True, height_ratios=heights)
     for row, (i, strip) in zip(panels, rows, strict=True):
         scene, (times, angles) = scenes[i], path(ds, chosen[i])
-        shown = _three(times)
+        shown = three_times(times)
         for axes, (label, when) in zip(row, shown, strict=False):
             if strip and scene is not None:
                 _strip(axes, scene)
                 continue
-            _bars(axes, angles[when], scene)
+            histogram_bars(axes, angles[when], scene)
             axes.set_title(label, loc="right", fontsize=8)
         for axes in row[len(shown) :]:
             axes.set_visible(False)
@@ -246,6 +258,6 @@ def histograms(ds: Dataset, members: Members = None) -> Figure:
         if not strip:
             row[0].set_title(name_of(ds, chosen[i], chosen), loc="left")
     for axes in panels[-1]:
-        _angle_axis(axes, "x")
+        angle_axis(axes, "x")
     note_below(figure, shared_by(ds, chosen))
     return figure

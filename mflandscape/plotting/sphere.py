@@ -72,7 +72,7 @@ def groups(
     return np.array(centres, dtype=int)[order], np.array(masses)[order]
 
 
-def _disc(axes: Axes, perceptron: Landscape | None, frame: np.ndarray) -> None:
+def disc(axes: Axes, perceptron: Landscape | None, frame: np.ndarray) -> None:
     """The hemisphere facing the viewer, shaded by its active regions (or the sign of v) and lightly as a ball."""
     line = (np.arange(PIXELS) + 0.5) / PIXELS * 2.0 - 1.0
     right, up = np.meshgrid(line, line)
@@ -103,7 +103,7 @@ def _curves(perceptron: Landscape | None) -> list[tuple[int, Float[np.ndarray, "
     return [(j, curve) for j, curve in curves if curve is not None]
 
 
-def _hyperplanes(axes: Axes, perceptron: Landscape | None, frame: np.ndarray) -> None:
+def hyperplanes(axes: Axes, perceptron: Landscape | None, frame: np.ndarray) -> None:
     """The circles `a_j . x + b_j = 0` on the visible hemisphere, with ticks on their active side."""
     for neuron, curve in _curves(perceptron):
         seen = curve @ frame.T
@@ -157,7 +157,7 @@ def particles(ds: Dataset, members: Members = None, when: int = -1, view: tuple[
     down = -(-len(chosen) // across)
     figure = new_figure(COLUMN if across == 1 else PAGE, 2.05 * down + 0.5)
     panels = figure.subplots(down, 2 * across, squeeze=False)
-    bounds = _bounds(len(crowd[0][0]), [near for _, near in crowd])
+    bounds = mass_range(len(crowd[0][0]), [near for _, near in crowd])
     norm = LogNorm(*bounds)
     front = camera(view)
     back = front * np.array([[-1.0], [1.0], [-1.0]])
@@ -165,29 +165,30 @@ def particles(ds: Dataset, members: Members = None, when: int = -1, view: tuple[
         perceptron, (x, near) = landscape(ds, member), crowd[place]
         pair = panels[place // across, 2 * (place % across) : 2 * (place % across) + 2]
         for axes, frame, side in zip(pair, (front, back), ("front", "back"), strict=True):
-            _disc(axes, perceptron, frame)
-            _hyperplanes(axes, perceptron, frame)
+            disc(axes, perceptron, frame)
+            hyperplanes(axes, perceptron, frame)
             _points(axes, x, near, frame, norm)
             axes.text(0.0, -1.05, side, ha="center", va="top", fontsize=7.5, color=GREY)
         words = ending_of(ds, member) if when == -1 else rf"$t = {clouds[place][0]:.4g}$"
         pair[0].text(-1.0, 1.09, f"{name_of(ds, member, chosen)}: {words}", va="bottom")
     for axes in panels.flat[2 * len(chosen) :]:
         axes.set_visible(False)
-    _mass_bar(figure, panels, ScalarMappable(norm, MASSES), bounds, f"Mass within {NEAR:g} rad")
+    mass_bar(figure, panels, ScalarMappable(norm, MASSES), bounds, f"Mass within {NEAR:g} rad")
     left_out = [f"{-(-total // every)} of {total} particles drawn"] if every > 1 else []
     note_below(figure, shared_by(ds, chosen) + left_out)
     return figure
 
 
-def _bounds(count: int, masses: Sequence[np.ndarray]) -> tuple[float, float]:
+def mass_range(count: int, masses: Sequence[np.ndarray]) -> tuple[float, float]:
     """From one particle's mass (or a tenth of the largest) to the largest mass shown."""
     high = max(float(mass.max()) for mass in masses)
     return min(1.0 / count, high / 10.0), high
 
 
-def _mass_bar(
+def mass_bar(
     figure: Figure, panels: np.ndarray, shades: ScalarMappable, bounds: tuple[float, float], label: str
 ) -> None:
+    """A colour bar of mass below the panels, ticks at 1 and 3 times powers of ten within `bounds`."""
     low, high = bounds
     ticks = [t for e in range(-8, 1) for t in (10.0**e, 3.0 * 10.0**e) if low * 0.999 <= t <= high * 1.001]
     ticks = ticks if len(ticks) < 7 else ticks[::2]
@@ -202,15 +203,15 @@ def _mass_bar(
     tidy(bar.ax)
 
 
-def equal_area(x: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "K L"]:
-    """Mass of equal particles in cells equal in azimuth and in z (so equal in area); the masses sum to 1."""
+def equal_area(x: Float[np.ndarray, "N 3"], mass: Float[np.ndarray, " N"] | None = None) -> Float[np.ndarray, "K L"]:
+    """Mass (of equal particles, if none is given) in cells equal in azimuth and in z, so equal in area."""
     azimuth = np.minimum((np.arctan2(x[:, 1], x[:, 0]) % TWO_PI / TWO_PI * AZIMUTHS).astype(int), AZIMUTHS - 1)
     height = np.clip(((x[:, 2] + 1.0) / 2.0 * HEIGHTS).astype(int), 0, HEIGHTS - 1)
-    count = np.bincount(height * AZIMUTHS + azimuth, minlength=HEIGHTS * AZIMUTHS)
-    return count.reshape(HEIGHTS, AZIMUTHS) / len(x)
+    count = np.bincount(height * AZIMUTHS + azimuth, mass, minlength=HEIGHTS * AZIMUTHS).reshape(HEIGHTS, AZIMUTHS)
+    return count / len(x) if mass is None else count
 
 
-def _map(axes: Axes, x: np.ndarray, perceptron: Landscape | None, norm: LogNorm) -> None:
+def mass_map(axes: Axes, x: np.ndarray, perceptron: Landscape | None, norm: LogNorm) -> None:
     """One histogram with the hyperplanes as curves, broken where they cross azimuth 0."""
     mass = equal_area(x)
     edges = np.linspace(0.0, TWO_PI, AZIMUTHS + 1), np.linspace(-1.0, 1.0, HEIGHTS + 1)
@@ -253,10 +254,10 @@ def spherical_histogram(ds: Dataset, members: Members = None, when: int = -1) ->
     figure = new_figure(COLUMN if across == 1 else PAGE, 1.95 * down + 0.55)
     panels = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     clouds = [state(ds, member, when) for member in chosen]
-    bounds = _bounds(ds.sizes["particle"], [equal_area(x) for _, x in clouds])
+    bounds = mass_range(ds.sizes["particle"], [equal_area(x) for _, x in clouds])
     norm = LogNorm(*bounds)
     for axes, member, (time, x) in zip(panels.flat, chosen, clouds, strict=False):
-        _map(axes, x, landscape(ds, member), norm)
+        mass_map(axes, x, landscape(ds, member), norm)
         words = ending_of(ds, member) if when == -1 else rf"$t = {time:.4g}$"
         axes.set_title(f"{name_of(ds, member, chosen)}: {words}", loc="left")
     for axes in panels.flat[len(chosen) :]:
@@ -266,6 +267,6 @@ def spherical_histogram(ds: Dataset, members: Members = None, when: int = -1) ->
         if place + across >= len(chosen):
             axes.set_xlabel("Azimuth (rad)")
             axes.tick_params(labelbottom=True)
-    _mass_bar(figure, panels, ScalarMappable(norm, DENSITY), bounds, "Mass per cell")
+    mass_bar(figure, panels, ScalarMappable(norm, DENSITY), bounds, "Mass per cell")
     note_below(figure, shared_by(ds, chosen))
     return figure

@@ -44,8 +44,9 @@ def every_member(ds: Dataset) -> list[Member]:
     return [Member(*at) for at in np.ndindex(*(ds.sizes[name] for name in GRID))]
 
 
-def _curve(ds: Dataset, member: Member, name: str) -> tuple[np.ndarray, np.ndarray]:
-    times, values = pick(ds, "observed_time", member), pick(ds, f"observed_{name}", member)
+def observed(ds: Dataset, member: Member, name: str) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, " T"]]:
+    """Times and values of one observed number (residual, energy, clusters) of a member, where both are finite."""
+    times, values = (pick(ds, f"observed_{which}", member).astype(float) for which in ("time", name))
     known = np.isfinite(times) & np.isfinite(values)
     return times[known], values[known]
 
@@ -76,12 +77,12 @@ def energy_and_residual(ds: Dataset, members: Members = None) -> Figure:
     seen, least = [np.zeros(1)], np.inf
     for member in chosen:
         color = colors[rank[member.beta % len(order)]]
-        times, residual = _curve(ds, member, "residual")
+        times, residual = observed(ds, member, "residual")
         panels[-1].plot(times, residual, color=color, gid="residual", **look)
         seen.append(times)
         least = min(least, residual[residual > 0.0].min(initial=np.inf))
         if valued:
-            times, energy = _curve(ds, member, "energy")
+            times, energy = observed(ds, member, "energy")
             panels[0].plot(times, energy - energy[:1], color=color, gid="energy", **look)
     for axes in panels:
         time_axis(axes, np.concatenate(seen), log_time=True)
@@ -106,7 +107,7 @@ def _tolerance(axes: Axes, ds: Dataset, least: float) -> None:
     axes.text(0.02, tolerance, "tolerance", transform=place, va="bottom", fontsize=7.5, color=GREY)
 
 
-def _seeds(ds: Dataset, name: str) -> tuple[Float[np.ndarray, "B C R"], Bool[np.ndarray, "B C R"]]:
+def by_seeds(ds: Dataset, name: str) -> tuple[Float[np.ndarray, "B C R"], Bool[np.ndarray, "B C R"]]:
     """A variable with its seeds (weights and start together) on the last axis, and which of those members converged."""
 
     def arranged(values: np.ndarray) -> np.ndarray:
@@ -115,7 +116,7 @@ def _seeds(ds: Dataset, name: str) -> tuple[Float[np.ndarray, "B C R"], Bool[np.
     return arranged(ds[name].transpose(*GRID).values.astype(float)), arranged(converged(ds))
 
 
-def _series(axes: Axes, x: np.ndarray, values: np.ndarray, settled: np.ndarray, color: Any) -> None:
+def series_of_seeds(axes: Axes, x: np.ndarray, values: np.ndarray, settled: np.ndarray, color: Any) -> None:
     """Members as dots (hollow: not converged) and, for several seeds, their mean with a bar from least to largest."""
     order = np.argsort(x, kind="stable")
     x, values, settled = x[order], values[order], settled[order]
@@ -134,7 +135,7 @@ def _series(axes: Axes, x: np.ndarray, values: np.ndarray, settled: np.ndarray, 
     axes.scatter(wide[~settled], values[~settled], facecolors="white", gid="not-converged", **look)
 
 
-def _key(settled: np.ndarray) -> list[Line2D]:
+def seeds_key(settled: np.ndarray) -> list[Line2D]:
     """Legend entries: what dots, hollow dots and bars mean."""
     dot: dict[str, Any] = dict(color=INK, linestyle="none", marker="o", markersize=3.6)
     entries = [Line2D([], [], label="converged", **dot)] if settled.any() else []
@@ -154,7 +155,8 @@ def _scales(ds: Dataset) -> list[tuple[int, Any, Line2D]]:
     return [(i, c, Line2D([], [], color=c, label=f"scale {named[i]:g}")) for i, c in enumerate(picked)]
 
 
-def _root_beta(axes: Axes, ds: Dataset) -> np.ndarray:
+def root_beta(axes: Axes, ds: Dataset) -> Float[np.ndarray, " B"]:
+    """`sqrt(beta)` of the run, which becomes the x axis."""
     axes.set_xlabel(r"$\sqrt{\beta}$")
     root = np.sqrt(ds["beta"].values.astype(float))
     axes.set_xlim(0.0, 1.04 * max(root.max(), 1e-3))
@@ -169,15 +171,15 @@ def cluster_counts(ds: Dataset) -> Figure:
     """
     figure = new_figure(COLUMN, 2.7)
     axes = figure.subplots()
-    values, settled = _seeds(ds, "clusters")
-    root, scales = _root_beta(axes, ds), _scales(ds)
+    values, settled = by_seeds(ds, "clusters")
+    root, scales = root_beta(axes, ds), _scales(ds)
     for i, color, _ in scales:
-        _series(axes, root, values[:, i], settled[:, i], color)
+        series_of_seeds(axes, root, values[:, i], settled[:, i], color)
     axes.set_ylabel("Clusters at the end")
     axes.set_ylim(0.0, 1.1 * float(np.max(values, initial=1.0, where=np.isfinite(values))))
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     tidy(axes, bare=True)
-    key_below(figure, _key(settled) + [entry for *_, entry in scales if len(scales) > 1])
+    key_below(figure, seeds_key(settled) + [entry for *_, entry in scales if len(scales) > 1])
     return figure
 
 
@@ -189,16 +191,16 @@ def cluster_masses(ds: Dataset) -> Figure:
     """
     figure = new_figure(COLUMN, 2.7)
     axes = figure.subplots()
-    values, settled = _seeds(ds, "heaviest_mass")
-    root, scales = _root_beta(axes, ds), _scales(ds)
+    values, settled = by_seeds(ds, "heaviest_mass")
+    root, scales = root_beta(axes, ds), _scales(ds)
     ranked = ds["cluster_mass"].transpose("beta", ..., "cluster").values[..., 1:RANKS].reshape(len(root), -1)
     shown = np.broadcast_to(root[:, None], ranked.shape)
     grey: dict[str, Any] = dict(s=5.0, c=FAINT, linewidths=0.0, zorder=1.0, gid="next-ranks", clip_on=False)
     axes.scatter(shown[np.isfinite(ranked)], ranked[np.isfinite(ranked)], **grey)
     for i, color, _ in scales:
-        _series(axes, root, values[:, i], settled[:, i], color)
+        series_of_seeds(axes, root, values[:, i], settled[:, i], color)
     dot: dict[str, Any] = dict(linestyle="none", marker="o", markersize=2.6)
-    entries = [*_key(settled), Line2D([], [], color=FAINT, label=f"ranks 2 to {RANKS}", **dot)]
+    entries = [*seeds_key(settled), Line2D([], [], color=FAINT, label=f"ranks 2 to {RANKS}", **dot)]
     if option(ds, "direction", "descent") == "descent":
         line: dict[str, Any] = dict(color=ORANGE, linewidth=0.9, linestyle=(0, (5, 2)))
         axes.axhline(MASS_BOUND, zorder=0.8, gid="bound", **line)
@@ -216,14 +218,14 @@ def stop_times(ds: Dataset) -> Figure:
     by_scale = ds.sizes["scale"] > 1
     figure = new_figure(COLUMN, 2.7)
     axes = figure.subplots()
-    values, settled = _seeds(ds, "final_time")
+    values, settled = by_seeds(ds, "final_time")
     order = np.argsort(ds["beta"].values, kind="stable")
     x = ds["scale" if by_scale else "beta"].values.astype(float)
     if by_scale:
         for color, i in zip(sampled(BETAS, len(order)), order, strict=True):
-            _series(axes, x, values[i], settled[i], color)
+            series_of_seeds(axes, x, values[i], settled[i], color)
     else:
-        _series(axes, x, values[:, 0], settled[:, 0], BLUE)
+        series_of_seeds(axes, x, values[:, 0], settled[:, 0], BLUE)
     axes.set_xlabel("Perceptron scale" if by_scale else r"Inverse temperature $\beta$")
     axes.set_ylabel("Stop time")
     _log_limits(axes, list(x), "x")
@@ -234,7 +236,7 @@ def stop_times(ds: Dataset) -> Figure:
     if axes.get_yscale() != "log":
         axes.set_ylim(0.0, 1.15 * float(np.max(values, initial=1e-3, where=np.isfinite(values))))
     tidy(axes, bare=True)
-    key_below(figure, _key(settled))
+    key_below(figure, seeds_key(settled))
     if by_scale and len(order) > 1:
         beta_bar(figure, ds["beta"].values[order].tolist(), [axes])
     return figure
