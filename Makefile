@@ -36,7 +36,6 @@ bench: env
 	set -e; for name in $(BENCHES); do \
 		BENCH_RESULTS=results/bench $(PY) benchmarks/$$name.py --quick; \
 	done
-	BENCH_RESULTS=results/bench $(PY) benchmarks/stationarity.py --paper --steps 10000
 
 clean:
 	rm -rf $(VENV) results .pytest_cache .ruff_cache
