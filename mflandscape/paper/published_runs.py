@@ -62,7 +62,8 @@ def row_of(setup: str, beta: float) -> tuple[float, int, int, float, bool]:
     Raises:
         KeyError: it was not run there.
     """
-    return next(row for row in ROWS[setup] if row[0] == beta)
+    at, step, clusters, heaviest, ended = next(row for row in ROWS[setup] if row[0] == beta)
+    return float(at), step, clusters, float(heaviest), ended
 
 
 def against_published(ds: Dataset, setup: str, title: str, scale: int = 0) -> list[Finding]:

@@ -13,6 +13,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, Colormap, LinearSegmentedColormap, ListedColormap
+from matplotlib.container import Container
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
@@ -137,7 +138,7 @@ def note_below(figure: Figure, words: Sequence[str]) -> None:
         figure.supxlabel("; ".join(words), fontsize=7.5, color=GREY)
 
 
-def key_below(figure: Figure, entries: Sequence[Artist], columns: int = 2) -> None:
+def key_below(figure: Figure, entries: Sequence[Artist | Container], columns: int = 2) -> None:
     """A legend under the axes, where it can cover no data."""
     figure.legend(handles=list(entries), loc="outside lower center", ncols=columns, columnspacing=1.2, borderpad=0.1)
 
