@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from mflandscape import RK4, Attention, MaxTime, flow, from_angles
+from mflandscape.meanfield import prepared_density
 from mflandscape.paper import FIGURES, b_counts, b_expansion, b_phases, b_spectrum
 from mflandscape.paper.clouds import (
     clouds,
@@ -14,7 +15,6 @@ from mflandscape.paper.clouds import (
     fitted_slope,
     lattice_angles,
     mean_and_error,
-    prepared_density,
     random_angles,
     rate,
 )

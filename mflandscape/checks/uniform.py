@@ -13,7 +13,16 @@ from ..clusters import cluster_threshold, find_clusters
 from ..drifts import AbstractDrift, Attention, SoftmaxAttention
 from ..flows import RK4, MaxSteps, MaxTime, SaveAt, flow
 from ..interactions import CircleFourier
-from ..meanfield import Density, chaos, cosine_density, dobrushin_constant, growth_rate, measure_moments, solve_pde
+from ..meanfield import (
+    Density,
+    chaos,
+    cosine_density,
+    dobrushin_constant,
+    growth_rate,
+    measure_moments,
+    prepared_density,
+    solve_pde,
+)
 from ..measure import Measure, equispaced
 from ..theory import growth_rates, k_max
 from .base import Check, Verdict, at_least, at_most, unmet
@@ -149,12 +158,9 @@ def _particles(
 
 def _clusters(drift: Attention, k: int, gamma: float, n: int) -> int:
     """Clusters at the end of the quasi-linear phase, stragglers left out."""
-    rng = np.random.default_rng(0)
-    size, phases = 1e-3 * math.sqrt(2 / (2 * k + 2)), rng.uniform(0, 2 * math.pi, 2 * k + 2)
-    terms = {j: (size, float(phases[j - 1])) for j in range(1, 2 * k + 3)} | {k: (0.01, 0.0)}
     beta = float(drift.kernel.beta)
     end = flow(
-        drift, cosine_density(_MODES, terms).lattice(n), direction="ascent",
+        drift, prepared_density(k, 0.01, 1e-3, 0).lattice(n), direction="ascent",
         stop=MaxTime((20 if beta <= 1 else 16) / gamma) | MaxSteps(20_000), integrator=RK4(0.1 / gamma),
     )  # fmt: skip
     return find_clusters(end.mu, cluster_threshold(beta, 2), mass_threshold=_STRAGGLERS).count

@@ -11,6 +11,7 @@ from .density import cosine_density as cosine_density
 from .density import density_of_measure as density_of_measure
 from .density import density_of_moments as density_of_moments
 from .density import measure_moments as measure_moments
+from .density import prepared_density as prepared_density
 from .density import uniform_density as uniform_density
 from .density import von_mises_density as von_mises_density
 from .grenier import Expansion as Expansion

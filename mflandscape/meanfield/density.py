@@ -120,6 +120,22 @@ def cosine_density(modes: int, terms: Mapping[int, tuple[float, float]], dtype: 
     return density_of_moments(pairs, dtype)
 
 
+def prepared_density(k: int, amplitude: float, noise: float, seed: int) -> Density:
+    """`1 + amplitude cos(k theta)` plus relative noise, over `2 pi`: a random trigonometric polynomial of the modes
+    1 to `2 k + 2`, all of one size and of random phases, whose root mean square is `noise`.
+
+    Raises:
+        ValueError: as `cosine_density`.
+    """
+    phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, 2 * k + 2)
+    size = noise * np.sqrt(2 / len(phases))
+    waves = np.zeros(len(phases) + 1, complex)
+    waves[1:] = size * np.exp(1j * phases)
+    waves[k] += amplitude
+    terms = {j: (float(np.abs(waves[j])), float(np.angle(waves[j]))) for j in range(1, len(waves))}
+    return cosine_density(len(phases), terms)
+
+
 def von_mises_density(modes: int, concentration: float, mean: float = 0.0, dtype: DTypeLike | None = None) -> Density:
     """`e^{kappa cos(theta - mean)} / (2 pi I_0(kappa))`: `M_k = e^{ik mean} I_k(kappa)/I_0(kappa)`.
 

@@ -13,17 +13,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from xarray import Dataset
 
-from ..meanfield import cosine_density
+from ..meanfield import cosine_density, prepared_density
+from ..plotting.circle import angle_axis
 from ..plotting.style import BLUE, INK, ORANGE, PAGE, key_below, new_figure, styled, tidy
 from ..theory import k_max
 from .clouds import (
-    angle_axis,
     clouds,
     clusters,
     compared,
     lattice_angles,
     mean_and_error,
-    prepared_density,
     random_angles,
 )
 from .registry import Finding, PaperFigure
@@ -130,7 +129,7 @@ def _count_drawing(data: Mapping[str, Dataset]) -> Figure:
                   va="top" if height > 0 else "bottom")  # fmt: skip
     left.axhline(0, color=INK, linewidth=0.6)
     left.set(ylim=(-1.25, 1.25), yticks=[], ylabel="Density (each to its own height)")
-    angle_axis(left)
+    angle_axis(left, "x")
     left.set_title(rf"One cloud each at the plateau, $\beta$ = {ds.attrs['shown_beta']:g}")
     columns = np.arange(ds.sizes["beta"])
     expected = ds["predicted"].values
@@ -220,7 +219,7 @@ def _tilt_drawing(data: Mapping[str, Dataset]) -> Figure:
         left.plot(theta, row + 0.8 * start / 2, color=ORANGE, linewidth=0.8)
     left.set_yticks(rows, [f"{tilt:g}" for tilt in tilts])
     left.set(ylabel="Tilt $a$ of the start", ylim=(-0.1, len(tilts)))
-    angle_axis(left)
+    angle_axis(left, "x")
     left.set_title(rf"Start $1 + a \cos\theta$, and plateau, $\beta$ = {betas[0]:g}")
     for axes, beta in zip(others, betas, strict=True):
         k = float(ds["predicted"].sel(beta=beta))

@@ -13,19 +13,16 @@ from matplotlib.ticker import NullFormatter
 from xarray import Dataset
 
 from ..drifts import Attention
+from ..flows import RK4
 from ..interactions import CircleFourier
-from ..meanfield import Density, cosine_density, dobrushin_constant, fit_line, grenier, solve_pde
-from ..measure import from_angles
+from ..meanfield import Density, chaos, cosine_density, dobrushin_constant, fit_line, grenier, solve_pde
 from ..plotting.style import BETAS, BLUE, GREEN, GREY, INK, ORANGE, PAGE, key_below, new_figure, sampled, styled, tidy
 from ..theory import k_max
-from ..transport import wasserstein
-from .clouds import clouds, compared, mean_and_error, random_angles, rate
+from .clouds import STEPS, compared, mean_and_error, rate
 from .registry import Finding, PaperFigure
 
 COLORS = (BLUE, GREEN, ORANGE)
 ORDERS = 3  # of the expansion
-LOOKS = 2  # in the time 1/gamma
-CELLS = 1 << 13  # of a density in a distance: an error of 1e-7
 
 
 def _chaos_settings(quick: bool) -> dict[str, Any]:
@@ -44,21 +41,14 @@ def _attention(beta: float) -> Attention:
 
 
 def _chaos_data(settings: dict[str, Any], folder: Path) -> dict[str, Dataset]:
-    beta, stages = settings["beta"], settings["gamma_t"]
-    times = np.array(stages) / rate(beta)
+    beta = settings["beta"]
+    times = np.array(settings["gamma_t"]) / rate(beta)
     start = cosine_density(settings["modes"], {k_max(beta): (settings["amplitude"], 0.0)})
-    limit = solve_pde(_attention(beta), start, times, direction="ascent").densities
-    distances = np.empty((2, len(settings["n"]), settings["seeds"], len(times)))
-    for i, n in enumerate(settings["n"]):
-        angles = np.array([[random_angles(seed, n, start) for seed in range(settings["seeds"])]])
-        for k, wait in enumerate(np.diff(stages, prepend=0.0)):
-            angles = clouds([beta], angles, wait, LOOKS)[0] if wait else angles
-            law = limit.at(k)
-            for j, theta in enumerate(angles[0]):
-                distances[:, i, j, k] = [wasserstein(from_angles(theta), law, order, CELLS) for order in (1, 2)]
+    step = RK4(1 / (STEPS * rate(beta)))
+    found = chaos(_attention(beta), start, times, settings["n"], range(settings["seeds"]), integrator=step)
     dims = ("n", "seed", "time")
     data = Dataset(
-        {"w1": (dims, distances[0], {"unit": "rad"}), "w2": (dims, distances[1], {"unit": "rad"})},
+        {"w1": (dims, found.w1, {"unit": "rad"}), "w2": (dims, found.w2, {"unit": "rad"})},
         coords={"n": settings["n"], "time": times},
         attrs={"beta": beta, "gamma": rate(beta), "dobrushin": dobrushin_constant(_attention(beta)),
                "amplitude": settings["amplitude"], "k_max": k_max(beta)},

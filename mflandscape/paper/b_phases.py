@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from xarray import Dataset
 
+from ..meanfield import prepared_density
 from ..plotting.style import BLUE, GREEN, GREY, INK, ORANGE, PAGE, key_below, new_figure, styled, tidy
 from ..theory import eigenvalues, growth_rates, k_max
-from .clouds import clouds, compared, fitted_slope, lattice_angles, mean_and_error, prepared_density, random_angles
+from .clouds import clouds, compared, fitted_slope, lattice_angles, mean_and_error, random_angles
 from .registry import Finding, PaperFigure
 
 ENDS = ("linear", "quasi-linear", "clustering")

@@ -8,16 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float
-from matplotlib.axes import Axes
 
 from .._types import Angles, Scalar
 from ..clusters import Clusters, cluster_threshold, find_clusters
 from ..drifts import Attention
 from ..flows import RK4, Dynamics
 from ..interactions import CircleFourier
-from ..meanfield import Density, cosine_density
+from ..meanfield import Density
 from ..measure import from_angles
-from ..plotting.style import ANGLE_NAMES, ANGLE_TICKS
 from ..special import fourier_modes
 from ..theory import growth_rates, k_max
 from .registry import Finding
@@ -97,19 +95,6 @@ def random_angles(seed: int, n: int, density: Density | None = None) -> Float[np
     return 2 * np.pi * levels if density is None else density.quantiles(levels)
 
 
-def prepared_density(k: int, amplitude: float, noise: float, seed: int) -> Density:
-    """`1 + amplitude cos(k theta)` plus relative noise: a random trigonometric polynomial of the modes 1 to `2 k + 2`,
-    all of one size and of random phases, whose root mean square is `noise`.
-    """
-    phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, 2 * k + 2)
-    size = noise * np.sqrt(2 / len(phases))
-    waves = np.zeros(len(phases) + 1, complex)
-    waves[1:] = size * np.exp(1j * phases)
-    waves[k] += amplitude
-    terms = {j: (float(np.abs(waves[j])), float(np.angle(waves[j]))) for j in range(1, len(waves))}
-    return cosine_density(len(phases), terms)
-
-
 def lattice_angles(density: Density, n: int) -> Float[np.ndarray, " {n}"]:
     """The `n` quantiles of a density at `(i + 1/2)/n`."""
     return density.quantiles((np.arange(n) + 0.5) / n)
@@ -130,12 +115,6 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
     known = values[np.isfinite(values)]
     mean = float(known.mean()) if known.size else float("nan")
     return mean, float(known.std(ddof=1) / np.sqrt(known.size)) if known.size > 1 else float("nan")
-
-
-def angle_axis(axes: Axes) -> None:
-    """The whole circle along x."""
-    axes.set_xticks(ANGLE_TICKS, ANGLE_NAMES)
-    axes.set(xlim=(0.0, 2 * np.pi), xlabel=r"Angle $\theta$ (rad)")
 
 
 def fitted_slope(x: np.ndarray, y: np.ndarray, error: np.ndarray) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from ..presets import preset
 from ..runner import run
 from ..spec import Spec
 from ..special import fourier_modes
+from ..sphere import distance
 from ..stationary import minimise
 from ..store import open_run
 
@@ -85,7 +86,6 @@ def _own_end(experiment: Experiment, ds: xr.Dataset, member: Member, final: str,
     )
     beta = float(experiment.point(number)["beta"])
     clusters = find_clusters(solution.mu, cluster_threshold(jnp.asarray(beta), spec.dim, spec.cluster_scale))
-    after = np.asarray(solution.u)
     return {
         "clusters": np.asarray(clusters.count),
         "heaviest_mass": np.asarray(clusters.masses)[0],
@@ -93,8 +93,8 @@ def _own_end(experiment: Experiment, ds: xr.Dataset, member: Member, final: str,
         "time": np.asarray(solution.time),
         "steps": np.asarray(solution.steps),
         "reason": np.asarray(name_of(solution.result)),
-        "moved": np.asarray(_travelled(before, after)),
-        final: after,
+        "moved": np.asarray(jnp.max(distance(mu.x, solution.mu.x))),
+        final: np.asarray(solution.u),
     }
 
 
@@ -103,12 +103,6 @@ def _number(experiment: Experiment, ds: xr.Dataset, at: Member) -> int:
     axes = [list(axis) for axis in experiment.spec.grid.values()]
     index = [axis.index(ds[name].values[i]) for axis, name, i in zip(axes, GRID, at, strict=True)]
     return int(np.ravel_multi_index(index, experiment.shape))
-
-
-def _travelled(before: np.ndarray, after: np.ndarray) -> float:
-    if before.ndim == 1:
-        return float(np.abs((after - before + np.pi) % (2.0 * np.pi) - np.pi).max())
-    return float(2.0 * np.arcsin(np.clip(np.linalg.norm(after - before, axis=1) / 2.0, 0.0, 1.0)).max())
 
 
 def own_kind(ds: xr.Dataset, member: Member) -> str:

@@ -1,6 +1,5 @@
 """Pictures of whole grids, for every d: energies, residuals, cluster counts and masses, stop times."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 from xarray import Dataset
 
+from ..theory import mass_bound_asymptotic
 from .members import GRID, Member, Members, as_members, converged, option, pick
 from .style import (
     BETAS,
@@ -34,7 +34,7 @@ from .style import (
     time_axis,
 )
 
-MASS_BOUND = 4.0 * math.exp(-1.5) / (4.0 * math.exp(-1.5) + 0.75 * math.exp(-0.125))  # 0.5742 [paper A, theorem 3.5]
+MASS_BOUND = mass_bound_asymptotic()  # 0.5742 [paper A, theorem 3.5]
 RANKS = 5  # cluster masses drawn for each member
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, INK)
 
