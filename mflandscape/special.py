@@ -61,17 +61,20 @@ def scaled_bessel_host(beta: float, orders: int, d: int = 2) -> np.ndarray:
 
 
 def series_tails(beta: float, orders: int, d: int = 2) -> np.ndarray:
-    """`sum_{j>k} j n_j L_j` over the largest `j n_j L_j`, for k = 0..orders: what a velocity loses beyond degree k."""
-    k = np.arange(orders + 1)
-    weighted = k * harmonics(k, d) * scaled_bessel_host(beta, orders, d)
-    peak = weighted.max()
-    if peak == 0:
+    """What is lost beyond degree k, for k = 0..orders: on the circle `sum_{j>k} j n_j L_j` over the largest `j n_j
+    L_j`; on the sphere `sum_{j>k} n_j L_j max(1, j/beta)`, which bounds the losses of a kernel and of a velocity whose
+    own bound is 1.
+    """
+    k, values = np.arange(orders + 1), scaled_bessel_host(beta, orders, d)
+    if beta == 0:
         return np.zeros(orders + 1)
-    return (np.cumsum(weighted[::-1])[::-1] - weighted) / peak
+    weighted = harmonics(k, d) * values * (k if d == 2 else np.maximum(k / beta, 1))
+    scale = weighted.max() if d == 2 else 1.0
+    return (np.cumsum(weighted[::-1])[::-1] - weighted) / scale
 
 
 def fourier_modes(beta: float, dtype: DTypeLike, d: int = 2) -> int:
-    """Fewest modes (d = 2) or least degree (d = 3) whose neglected tail is below the dtype's share of the largest term
+    """Fewest modes (d = 2) or least degree (d = 3) whose neglected tail (`series_tails`) is below the dtype's tolerance
     (1e-16 or 1e-8), by summing it.
 
     About `9 sqrt(beta) + 8` in float64, `7 sqrt(beta) + 6` in float32.
@@ -82,13 +85,15 @@ def fourier_modes(beta: float, dtype: DTypeLike, d: int = 2) -> int:
 
 
 def series_tail(beta: Scalar, modes: int, d: int = 2) -> Scalar:
-    """`sum_{k > modes} k n_k L_k` over its largest term, in units of the dtype's tolerance (1e-16 or 1e-8)."""
+    """The tail that `series_tails` sums, in units of the dtype's tolerance (1e-16 or 1e-8)."""
     k = np.arange(modes + modes // 2 + 33)
-    values = scaled_bessel(beta, len(k) - 1, d)[0] * jnp.asarray(k * harmonics(k, d), beta.dtype)
-    largest = jnp.maximum(jnp.max(values), jnp.asarray(jnp.finfo(values.dtype).tiny, values.dtype))
-    return jnp.sum(values[modes + 1 :]) / largest / series_tolerance(np.dtype(values.dtype))
+    count, (values, divided) = jnp.asarray(harmonics(k, d), beta.dtype), scaled_bessel(beta, len(k) - 1, d)
+    k = jnp.asarray(k, beta.dtype)
+    weighted = count * (k * values if d == 2 else jnp.maximum(k * divided, values))
+    scale = jnp.maximum(jnp.max(weighted), jnp.finfo(beta.dtype).tiny) if d == 2 else 1.0
+    return jnp.sum(weighted[modes + 1 :]) / scale / series_tolerance(np.dtype(beta.dtype))
 
 
 def series_tolerance(dtype: DTypeLike) -> float:
-    """Tail that counts as rounding: 1e-16 of the largest term in float64, 1e-8 in float32."""
+    """Tail that counts as rounding: 1e-16 in float64, 1e-8 in float32."""
     return 1e-16 if np.dtype(dtype) == np.float64 else 1e-8

@@ -37,7 +37,7 @@ class SphereFourier(AbstractSpectral):
     """
 
     degree: int = eqx.field(static=True)
-    block: int = eqx.field(static=True, default=512)
+    block: int = eqx.field(static=True, default=2048)
 
     def __check_init__(self):
         if self.degree < 1 or self.block < 1:
@@ -79,7 +79,7 @@ class SphereFourier(AbstractSpectral):
         return kernel.tabulate(self.degree, 3, legendre_table(self._size, jnp.result_type(float)))
 
     def series_tail(self, kernel: Exponential) -> Scalar:
-        """`sum_{l > degree} l (2 l + 1) L_l` over its largest term, in units of the tolerance (1e-16 or 1e-8)."""
+        """`sum_{l > degree} (2 l + 1) L_l max(1, l / beta)`, in units of the tolerance (1e-16 or 1e-8)."""
         return series_tail(kernel.beta, self.degree, d=3)
 
     def check(self, d: int, matrix: bool) -> None:
