@@ -12,7 +12,6 @@ from ..drifts import AbstractDrift, AbstractEnergy, defect, prepare
 from ..gradient import residual, sign
 from ..measure import Measure, concrete
 from ..special import fourier_modes
-from ..sphere import chart
 from ..stationary.classify import Sides, splitting_test
 from ..stationary.second_order import field_derivative
 from .linearised import DENSE, take_apart, unsuitable
@@ -152,6 +151,7 @@ def _read(state: FlowState) -> _Clock:
     return _Clock(state.time, state.time_low, state.step, state.evaluations, state.series, state.result)
 
 
+@eqx.filter_jit
 def _clock(problem: Problem) -> _Clock:
     """Before the first step; its records are yet to be made."""
     zero, none = jnp.zeros((), problem.mu.x.dtype), jnp.asarray(0, jnp.int32)
@@ -163,7 +163,7 @@ def _on(slots: Slots, before: Problem, integrator: Rosenbrock | Stabilised | Non
     """The same problem for the slots, going on with the step's length."""
     dtype = before.mu.x.dtype
     u = jnp.asarray(slots.u, dtype)
-    mu = Measure(chart(slots.d).points(u), jnp.asarray(slots.w, dtype))
+    mu = Measure(jnp.asarray(slots.points, dtype), jnp.asarray(slots.w, dtype))
     chosen = choose(before.drift, mu.d, mu.n, before.direction) if integrator is None else integrator
     first = chosen.first.astype(dtype) if h is None else h
     chosen = eqx.tree_at(lambda i: (i.first, i.live), chosen, (first, jnp.asarray(slots.in_use)), is_leaf=_is_none)

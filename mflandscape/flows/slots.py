@@ -1,8 +1,11 @@
 """Particles that have come together move as one: which slot of a shorter array stands for each of them."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..measure import Measure
 from ..sphere import chart
@@ -51,7 +54,7 @@ class Slots:
             return None
         weights = np.maximum(self.w[: self.live], 1e-300)  # massless ones have a mean, too
         cloud = Measure(jnp.asarray(_points(u[: self.live], self.d)), jnp.asarray(weights))
-        means = np.asarray(chart(self.d).coordinates(gather(cloud, labels).mu.x))
+        means = np.asarray(_to_coordinates(gather(cloud, labels).mu.x))
         _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
         single = sizes == 1 if self.d == 2 else (sizes == 1)[:, None]
         atoms = np.where(single, u[: self.live][first], means)
@@ -67,8 +70,18 @@ class Slots:
         )
 
 
+@functools.partial(jax.jit, static_argnames="d")
+def _to_points(u: Array, d: int) -> Array:
+    return chart(d).points(u)
+
+
+@jax.jit
+def _to_coordinates(x: Array) -> Array:
+    return chart(x.shape[1]).coordinates(x)
+
+
 def _points(u: np.ndarray, d: int) -> np.ndarray:
-    return np.asarray(chart(d).points(jnp.asarray(u)))
+    return np.asarray(_to_points(u, d))
 
 
 def _linked(u: np.ndarray, contracting: Bool[np.ndarray, " S"], angle: float, d: int) -> Int[np.ndarray, " S"]:
