@@ -73,7 +73,7 @@ class Evaluator:
 EVALUATORS: Mapping[str, Evaluator] = {
     "dense": Evaluator("Dense", largest=(4096, 32_768)),
     "blocked": Evaluator("Blocked", largest=(65_536, 262_144)),
-    "fused": Evaluator("Fused", largest=(65_536, 262_144)),
+    "fused": Evaluator("Fused", largest=(4096, 262_144)),
     "tiled": Evaluator("Tiled", largest=(1024, 262_144)),
     "circle-fourier": Evaluator("CircleFourier", (2,), series=True),
     "sphere-fourier": Evaluator("SphereFourier", (3,), series=True),
