@@ -80,6 +80,9 @@ EVALUATORS: Mapping[str, Evaluator] = {
     "nufft": Evaluator(
         "NonuniformFFT", (2,), series=True, module="mflandscape.interactions.nufft", needs="jax_finufft"
     ),
+    "sphere-nufft": Evaluator(
+        "SphereNonuniformFFT", (3,), series=True, module="mflandscape.interactions.sphere_nufft", needs="jax_finufft"
+    ),
 }
 
 

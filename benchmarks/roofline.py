@@ -150,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for n in [given.n] if given.n else sizes[: 1 if given.quick else None]:
             for d in BETAS:
                 able = {k: e for k, e in present().items() if e.takes(d) and e.affordable(n)}
-                names = [k for k, e in able.items() if e.series == (kind == "series") and k != "nufft"]
+                names = [k for k, e in able.items() if e.series == (kind == "series") and not e.needs]
                 rows += measured(names, d, n, given.dtype, rates, 3 if given.quick else 7)
     table(f"Ceilings on {device_name()}, {given.dtype} (1e9 a second)", [{k: v / 1e9 for k, v in rates.items()}])
     table("A step against the time of its counted operations", rows)

@@ -1,6 +1,7 @@
 """One contract for every evaluator: `Dense` is checked against NumPy, every other one against `Dense`."""
 
 import functools
+import importlib.util
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ import pytest
 
 from mflandscape import Blocked, CircleFourier, Dense, sphere
 from mflandscape.interactions import SphereFourier
+from mflandscape.interactions.sphere_nufft import SphereNonuniformFFT
 from mflandscape.kernels import Exponential
 
 BETAS = [0.0, 0.1, 5.0, 50.0, 1e4]
@@ -22,6 +24,8 @@ EVALUATORS = {
     "circle_fourier": (lambda beta, dtype: CircleFourier.for_beta(beta, dtype), (2,), 1e4),
     "sphere_fourier": (lambda beta, dtype: SphereFourier.for_beta(beta, dtype), (3,), 50.0),
 }
+if importlib.util.find_spec("jax_finufft"):
+    EVALUATORS["sphere_fourier_nufft"] = (lambda beta, dtype: SphereNonuniformFFT.for_beta(beta, dtype), (3,), 50.0)
 CASES = [(name, d) for name, (_, dims, _) in EVALUATORS.items() for d in dims]
 DIRECT = [Dense(), Blocked(7)]
 both = pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])

@@ -6,6 +6,7 @@ J`. A derivative turns cosines of theta into sines, and so does a division by `s
 coefficients: nothing is ever divided at the poles.
 """
 
+import abc
 import functools
 import math
 
@@ -21,9 +22,25 @@ Rows = Float[Array, "K n"]
 Points = Float[Array, "n 3"]
 
 
-class Basis(eqx.Module):
-    """The trigonometric functions of `n` points, and their frames: `radius (n,)`, unit vectors `out` and `along (2, n,
+class AbstractPoints(eqx.Module):
+    """`n` points at which double Fourier series are summed, and their frames: `radius (n,)`, unit vectors `along (2, n,
     3)` (`e_theta`, `e_phi`).
+    """
+
+    radius: eqx.AbstractVar[Float[Array, " n"]]
+    along: eqx.AbstractVar[Float[Array, "2 n 3"]]
+
+    @abc.abstractmethod
+    def synthesis(self, a: Float[Array, "h 2 J 2 K"], swap: bool = False) -> Float[Array, "h n"]:
+        """Values of `h` series; with `swap` those of sines in theta for even m and cosines for odd m."""
+
+    @abc.abstractmethod
+    def analysis(self, q: Float[Array, "h n"], swap: bool = False) -> Float[Array, "h 2 J 2 K"]:
+        """The transpose of `synthesis`: sums over the points of charges times functions."""
+
+
+class Basis(AbstractPoints):
+    """Points with a table of their trigonometric functions; `out (n, 3)` are the unit vectors to them.
 
     Points are turned first, so that no coordinate axis is a pole; at a pole itself `phi = 0`.
     """
@@ -33,6 +50,26 @@ class Basis(eqx.Module):
     radius: Float[Array, " n"]
     out: Points
     along: Float[Array, "2 n 3"]
+
+    def synthesis(self, a: Float[Array, "h 2 J 2 K"], swap: bool = False) -> Float[Array, "h n"]:
+        """Values of `h` series, in matrix products. Cost O(h n K^2)."""
+        h, _, _, _, k = a.shape
+        tables = self.colatitude[::-1] if swap else self.colatitude
+        total = jnp.zeros((), a.dtype)
+        for part, theta, phi in zip((0, 1), tables, self.longitude, strict=True):
+            rows = matmul(a[:, part].reshape(-1, k), theta).reshape(h, k, -1)
+            total = total + jnp.sum(rows * phi[None], axis=1)
+        return total
+
+    def analysis(self, q: Float[Array, "h n"], swap: bool = False) -> Float[Array, "h 2 J 2 K"]:
+        """Sums over the points, in matrix products. Cost O(h n K^2)."""
+        tables = self.colatitude[::-1] if swap else self.colatitude
+        k = tables[0].shape[0]
+        parts = []
+        for theta, phi in zip(tables, self.longitude, strict=True):
+            rows = (q[:, None] * phi[None]).reshape(-1, phi.shape[1])
+            parts.append(matmul(rows, theta.T).reshape(-1, k // 2, 2, k))
+        return jnp.stack(parts, axis=1)
 
 
 def basis(x: Points, size: int) -> Basis:
@@ -52,29 +89,7 @@ def basis(x: Points, size: int) -> Basis:
     colatitudes = jnp.swapaxes(_powers(cos_t, sin_t, size), 0, 2)
     along = jnp.stack([matmul(e_theta, turn), matmul(e_phi, turn)])
     (cosines, sines), (evens, odds) = (part.reshape(2, 2 * size, -1) for part in (colatitudes, longitudes))
-    return Basis((cosines, sines), (evens, odds), radius, out, along)
-
-
-def synthesis(at: Basis, a: Float[Array, "h 2 J 2 K"], swap: bool = False) -> Float[Array, "h n"]:
-    """Values of `h` series; with `swap` those of sines in theta for even m and cosines for odd m. Cost O(h n K^2)."""
-    h, _, _, _, k = a.shape
-    tables = at.colatitude[::-1] if swap else at.colatitude
-    total = jnp.zeros((), a.dtype)
-    for part, theta, phi in zip((0, 1), tables, at.longitude, strict=True):
-        rows = matmul(a[:, part].reshape(-1, k), theta).reshape(h, k, -1)
-        total = total + jnp.sum(rows * phi[None], axis=1)
-    return total
-
-
-def analysis(at: Basis, q: Float[Array, "h n"], swap: bool = False) -> Float[Array, "h 2 J 2 K"]:
-    """The transpose of `synthesis`: sums over the points of charges times functions. Cost O(h n K^2)."""
-    tables = at.colatitude[::-1] if swap else at.colatitude
-    k = tables[0].shape[0]
-    parts = []
-    for theta, phi in zip(tables, at.longitude, strict=True):
-        rows = (q[:, None] * phi[None]).reshape(-1, phi.shape[1])
-        parts.append(matmul(rows, theta.T).reshape(-1, k // 2, 2, k))
-    return jnp.stack(parts, axis=1)
+    return Basis(colatitude=(cosines, sines), longitude=(evens, odds), radius=radius, out=out, along=along)
 
 
 def gradient(a: Float[Array, "c 2 J 2 K"]) -> Float[Array, "c 2 2 J 2 K"]:

@@ -34,7 +34,7 @@ class NonuniformFFT(AbstractCircle):
     def __check_init__(self):
         if self.modes < 1:
             raise ValueError(f"modes = {self.modes}: expected at least 1")
-        _finufft()
+        finufft()
 
     @classmethod
     def for_beta(cls, beta: ArrayLike, dtype: DTypeLike = np.float64) -> "NonuniformFFT":
@@ -49,7 +49,7 @@ class NonuniformFFT(AbstractCircle):
     def moments(self, y: Float[Array, "N 2"], q: Float[Array, "N c"]) -> Float[Array, "K 2 c"]:
         """`sum_j q_j (cos k theta_j, sin k theta_j)`, k = 0..modes: a transform of type 1."""
         strengths = jax.lax.complex(q.T, jnp.zeros_like(q.T))
-        found = _finufft().nufft1(2 * self.modes + 1, strengths, _angles(y), iflag=1, **_options(y))
+        found = finufft().nufft1(2 * self.modes + 1, strengths, _angles(y), iflag=1, **options(y))
         found = found[:, self.modes :].T
         return jnp.stack([found.real, found.imag], axis=1)
 
@@ -57,28 +57,35 @@ class NonuniformFFT(AbstractCircle):
         """`sum_k a_k0 cos k theta_i + a_k1 sin k theta_i`: a transform of type 2."""
         above = jax.lax.complex(a[:, 0], a[:, 1]).T
         both = jnp.concatenate([jnp.zeros_like(above[:, 1:]), above], axis=1)
-        return _finufft().nufft2(both, _angles(x), iflag=-1, **_options(x)).real.T
+        return finufft().nufft2(both, _angles(x), iflag=-1, **options(x)).real.T
 
 
 def _angles(x: Float[Array, "N 2"]) -> Float[Array, " N"]:
     return jnp.arctan2(x[:, 1], x[:, 0])
 
 
-def _options(x: Array) -> dict[str, Any]:
-    """Accuracy by the dtype; one thread for few points, where starting more costs up to tens of milliseconds a call."""
+def options(x: Float[Array, "N *d"]) -> dict[str, Any]:
+    """Of a transform at `N` points: accuracy by the dtype; one thread for few points, where starting more costs up to
+    tens of milliseconds a call.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = cores if x.shape[0] >= _THREADED else 1
-    opts = _finufft().options.Opts(nthreads=threads)
+    opts = finufft().options.Opts(nthreads=threads)
     return {"eps": 1e-14 if np.dtype(x.dtype) == np.float64 else 1e-6, "opts": opts}
 
 
 @functools.cache
-def _finufft() -> ModuleType:
+def finufft(needing: str = "NonuniformFFT", instead: str = "CircleFourier") -> ModuleType:
+    """The package jax-finufft, imported when it is first needed.
+
+    Raises:
+        ValueError: it is not installed.
+    """
     try:
         import jax_finufft  # pyright: ignore[reportMissingImports]
     except ImportError as reason:
         raise ValueError(
-            f"NonuniformFFT needs the package jax-finufft ({reason}): install it by pip install 'mflandscape[nufft]', "
-            "or take CircleFourier"
+            f"{needing} needs the package jax-finufft ({reason}): install it by pip install 'mflandscape[nufft]', "
+            f"or take {instead}"
         ) from reason
     return jax_finufft
