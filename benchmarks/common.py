@@ -135,6 +135,7 @@ def environment(dtype: str = "float64") -> dict[str, Any]:
         "dtype": dtype,
         "versions": {name: version(name) for name in ("mflandscape", "jax", "jaxlib", "equinox", "numpy")},
         "commit": commit.stdout.strip() or None,
+        "short": "--quick" in sys.argv,
     }
 
 

@@ -4,7 +4,8 @@
     python benchmarks/summary.py [--print]
 
 A table stands between `<!-- NAME KEY -->` and `<!-- end -->`: the rows under KEY of results/NAME.json, the columns of
-`COLUMNS`, on the machine and at the commit that stand below it. Figures that are missing leave their table as it is.
+`COLUMNS`, on the machine and at the commit that stand below it; a `--quick` run is called short there. Figures that are
+missing leave their table as it is.
 """
 
 import argparse
@@ -85,7 +86,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _origin(environment: Row) -> str:
     where = f"{environment['device']}, {environment.get('cores', '?')} cores, {environment['dtype']}"
-    return f"*{where}, jax {environment['versions']['jax']}, commit {environment['commit']}.*"
+    short = ", short run" if environment.get("short") else ""
+    return f"*{where}, jax {environment['versions']['jax']}, commit {environment['commit']}{short}.*"
 
 
 def _text(value: Any) -> str:

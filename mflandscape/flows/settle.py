@@ -126,7 +126,7 @@ def choose(drift: AbstractDrift, d: int, n: int, direction: Direction) -> Rosenb
     Attraction is hardly stiff, and particles that ascend along kinks of the potential keep implicit steps short.
     """
     if direction == "ascent":
-        return Stabilised()
+        return Stabilised(2e-3)
     parts = take_apart(drift)
     modes = None
     if parts is not None and d == 2:

@@ -14,7 +14,9 @@ from .rosenbrock import growth, root_mean_square, synchronised
 _EPS = 2 / 13  # damping of the Chebyshev polynomials
 _MOST = 200  # stages: a longer step is cut
 _ROUNDS = 10  # products with the Jacobian before the first step
-_LASTS = 5  # steps that an estimate of the spectral radius is good for; a refused step asks for another
+_LASTS = 5  # steps that an estimate of the spectral radius is good for
+_REFUSED = 1 << 20  # a refused step asks for another
+_SLACK = 1.0  # steps shorter than this over the spectral radius are stable whatever it is by now
 _SAFE = 1.2  # the spectral radius is at most so many times its estimate
 _GROW = 5.0
 _SHARE = 0.1  # of the distance moved that the error may be
@@ -35,10 +37,11 @@ class Stabilised(AbstractIntegrator):
     """RKC2: as many Chebyshev stages as the step needs to be stable, about `sqrt(1.54 h rho)`. [Sommeijer, Shampine
     and Verwer 1998]
 
-    `rho`, the Jacobian's spectral radius, is followed by a finite difference every five steps (power iteration). The
-    error of a step may also be at most a tenth of the distance moved: the stages damp modes that they do not resolve
-    by 5% a step only, so that without this steps would grow in vain near a stationary state. No reverse
-    derivative goes through the steps (their number of stages is data): take `Forward` or `Implicit`.
+    `rho`, the Jacobian's spectral radius, is followed by a finite difference (power iteration) every five steps, but
+    for steps shorter than `1/rho`, which two stages hold. The error of a step may also be at most a tenth of the
+    distance moved: the stages damp modes that they do not resolve by 5% a step only, so that without this steps would
+    grow in vain near a stationary state. No reverse derivative goes through the steps (their number of stages is
+    data): take `Forward` or `Implicit`.
 
     Args:
         tol: error of a step in radians, root mean square over the particles.
@@ -67,7 +70,7 @@ class Stabilised(AbstractIntegrator):
 
     def step(self, dynamics: Dynamics, u: Array, du: Array, limit: Scalar, key: Key | None, state: PyTree) -> Step:
         """One attempt; the particles stay where they are if its error is too large."""
-        due = state.age >= _LASTS
+        due = (state.age >= _REFUSED) | (state.age >= _LASTS) & (state.h * state.rate > _SLACK)
         state = jax.lax.cond(due, lambda m: _sharpened(dynamics, u, du, m), lambda m: m, state)
         rate = _SAFE * state.rate
         h = jnp.minimum(jnp.minimum(state.h, limit), (_MOST * _MOST - 1) / (1.54 * rate))
@@ -82,7 +85,7 @@ class Stabilised(AbstractIntegrator):
         kept = ratio <= 1
         following = h * growth(ratio, 3, _GROW)
         following = jnp.where(kept & (limit < state.h), jnp.maximum(following, state.h), following)
-        age = jnp.where(kept, state.age + 1, jnp.full_like(state.age, _LASTS))
+        age = jnp.where(kept, state.age + 1, jnp.full_like(state.age, _REFUSED))
         return Step(
             jnp.where(kept, moved, u),
             jnp.where(kept, h, jnp.zeros_like(h)),
