@@ -39,6 +39,10 @@ COLUMNS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("compile_time", "imports"): ("import", "seconds", "of jax, equinox"),
     ("compile_time", "first step"): ("cache", "traces", "first chunk s", "process s", "command of one step s"),
     ("sweep", "rows"): ("sweep", "lanes", "devices", "seconds", "steps", "share", "of one by one"),
+    ("stationarity", "random"): (
+        "seed", "d", "activation", "direction", "beta", "evaluations", "ms", "Euler ms", "Euler/settle",
+        "Euler arrived", "misplaced", "Euler misplaced", "W1", "time"
+    ),
     ("gpu", "rows"): ("case", "n", "measured", "promised", "met", "error"),
 }  # fmt: skip
 
