@@ -62,8 +62,8 @@ def scaled_bessel_host(beta: float, orders: int, d: int = 2) -> np.ndarray:
 
 def series_tails(beta: float, orders: int, d: int = 2) -> np.ndarray:
     """What is lost beyond degree k, for k = 0..orders: on the circle `sum_{j>k} j n_j L_j` over the largest `j n_j
-    L_j`; on the sphere `sum_{j>k} n_j L_j max(1, j/beta)`, which bounds the losses of a kernel and of a velocity whose
-    own bound is 1.
+    L_j`; on the sphere `sum_{j>k} n_j L_j max(1, j/beta)`, which bounds the losses of a kernel, of its derivative in
+    beta (`|dL_j/dbeta| <= max(1, j/beta) L_j`) and of a velocity whose own bound is 1.
     """
     k, values = np.arange(orders + 1), scaled_bessel_host(beta, orders, d)
     if beta == 0:
@@ -81,7 +81,8 @@ def fourier_modes(beta: float, dtype: DTypeLike, d: int = 2) -> int:
     """
     tolerance = series_tolerance(dtype)
     orders = int(12 * math.sqrt(beta) + 40)
-    return int(np.argmax(series_tails(beta, orders, d) < tolerance)) + 1  # one more for derivatives in beta
+    fewest = int(np.argmax(series_tails(beta, orders, d) < tolerance))
+    return fewest + 1 if d == 2 else max(fewest, 1)  # on the circle one more, for derivatives in beta
 
 
 def series_tail(beta: Scalar, modes: int, d: int = 2) -> Scalar:

@@ -151,17 +151,17 @@ def test_lanes_of_a_sweep_share_the_legendre_functions():
 
 @pytest.mark.parametrize("beta", DEGREES)
 def test_the_degree_is_that_of_the_mathematics(beta):
-    """The table counts the kernel's terms; velocities weigh degree l by l."""
-    assert DEGREES[beta] <= SphereFourier.for_beta(float(beta)).degree <= 1.1 * DEGREES[beta] + 3
+    """The table counts the kernel's terms, l = 0 among them; velocities weigh degree l by l."""
+    assert DEGREES[beta] - 1 <= SphereFourier.for_beta(float(beta)).degree <= 1.1 * DEGREES[beta] + 3
 
 
 @pytest.mark.parametrize("beta", [0.1, 5.0, 50.0, 1000.0])
 @both
 def test_the_degree_is_the_least_that_makes_the_tail_rounding(beta, dtype):
-    """One more than the tail asks for is kept, for derivatives in beta; with fewer the tail says so."""
+    """With fewer the tail says so."""
     degree, tolerance = SphereFourier.for_beta(np.array([0.0, beta]), dtype).degree, series_tolerance(dtype)
     tails = series_tails(beta, int(12 * np.sqrt(beta) + 40), 3)
-    assert tails[degree - 1] < tolerance <= tails[degree - 2]
+    assert tails[degree] < tolerance <= tails[degree - 1]
     kernel = Exponential(jnp.asarray(beta, dtype))
     assert 0 < float(SphereFourier(degree).series_tail(kernel)) <= 1
     assert float(SphereFourier(degree - 2).series_tail(kernel)) > 1

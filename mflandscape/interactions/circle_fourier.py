@@ -78,7 +78,7 @@ class CircleFourier(AbstractCircle):
         """Added to one table in float64; without it, a table for each share of the points, compensated."""
         n, c = q.shape
         whole = n if wide() == jnp.float64 else min(n, max(self.block, nodes_for(self.modes)))
-        block = min(self.block, whole)
+        block = -(-whole // max(2, -(-whole // self.block)))
 
         def table(i: Array) -> Array:
             ys, qs = rows(y, i, whole), rows(q, i, whole, mask=True)
@@ -96,4 +96,8 @@ class CircleFourier(AbstractCircle):
         return n * (self.modes - _GRID_MODES) >= _GRID_COST * nodes_for(self.modes) and c <= _GRID_CHARGES
 
     def _block(self, n: int, c: int) -> int:
-        return min(n, max(64, (self.block if self._on_cpu else 64 * self.block) // max(c, 1)))
+        """Points at once: equal shares. On a CPU of two blocks at least: in a loop each part is compiled once, where
+        one expression without a loop computes some of them again for each of their uses (twice the time).
+        """
+        largest = max(64, (self.block if self._on_cpu else 64 * self.block) // max(c, 1))
+        return -(-n // max(-(-n // largest), 2 if self._on_cpu and n > 1 else 1))
