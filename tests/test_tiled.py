@@ -12,7 +12,7 @@ from mflandscape.gradient import velocity
 from mflandscape.interactions import Fused, Tiled, tiled
 from mflandscape.kernels import Exponential
 
-EVALUATORS = {"tiled": Tiled(8, 4), "fused": Fused()}  # tiles of which no size below is a multiple
+EVALUATORS = {"tiled": Tiled(8, 4), "fused": Fused(7)}  # tiles of which no size below is a multiple
 each = pytest.mark.parametrize("name", EVALUATORS)
 
 
@@ -44,6 +44,21 @@ def test_sums_agree_with_dense_in_many_dimensions_and_charges(name, dtype, monke
     betas = jnp.asarray([0.5, 5.0, 50.0], dtype)
     got = sums(EVALUATORS[name], betas)
     agree(got, sums(Dense(), betas), 1e-12 if dtype == jnp.float64 else 1e-5)
+
+
+@pytest.mark.parametrize("interaction", [Tiled(8, 4), Fused(64)], ids=["tiled", "fused"])
+def test_sums_of_many_float32_terms_keep_their_digits(interaction, monkeypatch):
+    """Positive terms, 5000 additions in a row: without care about 1e-5 of the sum are lost."""
+    monkeypatch.setattr(tiled, "_PROGRAMS", 1)
+    x, y, _ = data(8, 20_000, 3, dtype=jnp.float32)
+    q = jnp.full((20_000, 1), 0.1, jnp.float32)
+    exact = Dense().apply(Exponential(1.0), *(v.astype(jnp.float64) for v in (x, y, q)))
+    np.testing.assert_allclose(interaction.apply(Exponential(jnp.float32(1)), x, y, q), exact, rtol=5e-7)
+
+
+def test_a_block_of_no_sources_is_refused():
+    with pytest.raises(ValueError, match="block = 0: expected at least 1"):
+        Fused(0)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 
 from .._numerics import inner
 from ..kernels import AbstractKernel, Exponential
-from .dense import AbstractDirect, log_weights
+from .accumulate import accumulate, added, rows, wide
+from .dense import AbstractDirect, log_weights, tiles
 from .transposable import pair_sum
 
 _MASSLESS = -1e12  # logarithm of a massless source's weight: its square and cube are finite in float32 too
@@ -76,26 +77,50 @@ def _log_total_jvp(primals, tangents, *, interaction):
 
 
 class Fused(AbstractFused):
-    """The sum as one reduction over pairs that the compiler is left to fuse: on a GPU no pair is written to memory.
+    """The sum as a reduction over pairs that the compiler is left to fuse, `block` sources at a time: on a GPU no pair
+    is written to memory.
 
-    Cost O(M N (d + c)). Memory O((M + N) (d + c)) where the compiler fuses (GPU, d <= 32), O(M N) where it does not.
+    Cost O(M N (d + c)). Memory O((M + N) (d + c)) where the compiler fuses (d <= 32), and O(M block) more where it does
+    not. Blocks of float32 points are added in float64, or compensated.
+
+    Raises:
+        ValueError: block < 1.
     """
+
+    block: int = eqx.field(static=True, default=4096)
+
+    def __check_init__(self):
+        if self.block < 1:
+            raise ValueError(f"block = {self.block}: expected at least 1 source at a time")
 
     def total(
         self, kernel: AbstractKernel, x: Float[Array, "M d"], y: Float[Array, "N d"], q: Float[Array, "N c"], order: int
     ) -> Float[Array, "M c"]:
         """All charges in one reduction of several values."""
-        weights = kernel.profile(self._pairs(x, y), order)
-        columns = tuple(weights * charge[:, None] for charge in q.T)
-        zeros = (jnp.zeros((), q.dtype),) * len(columns)
+        count = -(-y.shape[0] // self.block)
+        block = -(-y.shape[0] // count)
         add = lambda a, b: tuple(u + v for u, v in zip(a, b, strict=True))  # noqa: E731
-        return jnp.stack(jax.lax.reduce(columns, zeros, add, (0,)), axis=1)
+
+        def part(i: Array) -> Array:
+            weights = kernel.profile(self._pairs(x, rows(y, i, block)), order)
+            columns = tuple(weights * charge[:, None] for charge in rows(q, i, block, mask=True).T)
+            zeros = (jnp.zeros((), q.dtype),) * len(columns)
+            return jnp.stack(jax.lax.reduce(columns, zeros, add, (0,)), axis=1)
+
+        return accumulate(part, count)
 
     def log_total(
         self, kernel: Exponential, x: Float[Array, "M d"], y: Float[Array, "N d"], log_w: Float[Array, " N"]
     ) -> Float[Array, " M"]:
-        """Two reductions: the largest term, then the sum."""
-        return jax.nn.logsumexp(kernel.log_slope(self._pairs(x, y)) + log_w[:, None], axis=0)
+        """Two reductions: the largest term, then the sum; merged block by block."""
+
+        def add(total: Array, source: tuple[Array, Array]) -> tuple[Array, None]:
+            terms = kernel.log_slope(self._pairs(x, source[0])) + source[1][:, None]
+            return jnp.logaddexp(total, jax.nn.logsumexp(terms, axis=0)), None
+
+        size = min(self.block, y.shape[0])
+        start = jnp.full(x.shape[0], 2 * _MASSLESS, x.dtype)
+        return jax.lax.scan(add, start, (tiles(y, size), tiles(log_w, size, 2 * _MASSLESS)))[0]
 
     def _pairs(self, x: Array, y: Array) -> Array:
         d = x.shape[1]
@@ -125,14 +150,18 @@ class Tiled(AbstractFused):
     def total(
         self, kernel: AbstractKernel, x: Float[Array, "M d"], y: Float[Array, "N d"], q: Float[Array, "N c"], order: int
     ) -> Float[Array, "M c"]:
-        """Up to 16 charges in one pass over the sources."""
+        """Up to 16 charges in one pass over the sources; in float32 with what the additions lose carried along."""
+        kept = 1 if x.dtype == jnp.float64 else 2
 
         def add(kernel: AbstractKernel, pairs: Array, charges: Columns, sums: Columns) -> Columns:
             weights = kernel.profile(pairs, order)
-            return tuple(s + jnp.sum(weights * v[:, None], axis=0) for s, v in zip(sums, charges, strict=True))
+            terms = [jnp.sum(weights * charge[:, None], axis=0) for charge in charges]
+            running = [added(sums[i :: len(terms)], term) for i, term in enumerate(terms)]
+            return tuple(column for columns in zip(*running, strict=True) for column in columns)
 
         def columns(q: Array) -> Array:
-            return jnp.sum(self._sweep(add, (0.0,) * q.shape[1], kernel, x, y, q), axis=0)
+            found = self._sweep(add, (0.0,) * (kept * q.shape[1]), kernel, x, y, q).astype(wide())
+            return jnp.sum(found.reshape(-1, q.shape[1], found.shape[-1]), axis=0).astype(q.dtype)
 
         some = [columns(q[:, first : first + _CHARGES]) for first in range(0, q.shape[1], _CHARGES)]
         return jnp.concatenate(some)[:, : x.shape[0]].T
