@@ -89,6 +89,8 @@ _LONG = (
     ("test_benchmarks", "orders_of_methods"),
     ("test_benchmarks", "memory_and_roofline"),
     ("test_benchmarks", "fresh_processes"),
+    ("test_nufft", "at_the_poles[rotated]"),
+    ("test_nufft", "2-float32"),
 )
 
 
