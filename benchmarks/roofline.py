@@ -111,27 +111,28 @@ def measured(names: Sequence[str], d: int, n: int, dtype: str, rates: Row, repea
 
 def draw(rows: Sequence[Row], rates: Row):
     """Achieved operations a second against operations a byte of main memory, under the ceilings."""
-    from mflandscape.plotting.style import BETAS as COLORS
-    from mflandscape.plotting.style import COLUMN, GREY, INK, new_figure, sampled, styled, tidy
+    from matplotlib import colormaps
+
+    from mflandscape.plotting.style import COLUMN, GREY, INK, key_below, new_figure, styled, tidy
 
     @styled
     def figure():
-        page = new_figure(1.4 * COLUMN, 3.0)
-        axes = page.subplots()
+        page = new_figure(1.4 * COLUMN, 3.6)
+        axes, key = page.subplots(), []
         low, high = (f(row["op/byte"] for row in rows) for f in (min, max))
         intensity = np.geomspace(low / 4, high * 4, 60)
         for ceiling, style in (("gemm", "-"), ("flops", "--"), ("exps", ":")):
             line = np.minimum(rates[ceiling], intensity * rates["bytes"]) / 1e9
-            axes.loglog(intensity, line, style, color=GREY, label=f"ceiling, {ceiling}")
-        names = list(dict.fromkeys((row["interaction"], row["d"]) for row in rows))
-        for (name, d), color in zip(names, sampled(COLORS, len(names)), strict=True):
+            key += axes.loglog(intensity, line, style, color=GREY, label=f"ceiling, {ceiling}")
+        names = list(dict.fromkeys(row["interaction"] for row in rows))
+        for name, d in dict.fromkeys((row["interaction"], row["d"]) for row in rows):
             inside = [row for row in rows if (row["interaction"], row["d"]) == (name, d)]
-            axes.loglog(
-                [row["op/byte"] for row in inside], [row["Gop/s"] for row in inside],
-                "o" if d == 2 else "s", color=color, markeredgecolor=INK, label=f"{name}, $S^{d - 1}$",
+            key += axes.loglog(
+                [row["op/byte"] for row in inside], [row["Gop/s"] for row in inside], "o" if d == 2 else "s",
+                color=colormaps["tab10"](names.index(name)), markeredgecolor=INK, label=f"{name}, $S^{d - 1}$",
             )  # fmt: skip
         axes.set(xlabel="Operations a byte", ylabel=r"$10^9$ operations a second")
-        axes.legend(fontsize=6)
+        key_below(page, key, columns=3)
         axes.minorticks_off()  # a third of the file's size
         tidy(axes, bare=True)
         return page

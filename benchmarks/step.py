@@ -232,10 +232,10 @@ def draw(rows: Sequence[Row]):
             for name, beta in itertools.product(names, betas):
                 line = sorted((r["n"], r["seconds"]) for r in inside if (r["interaction"], r["beta"]) == (name, beta))
                 if line:
-                    style = "-" if beta == betas[0] else "--"
-                    drawn = axes.loglog(*zip(*line, strict=True), style, color=colors[name], label=name)
+                    style = ".-" if beta == betas[0] else ".--"
+                    drawn = axes.loglog(*zip(*line, strict=True), style, markersize=3, color=colors[name], label=name)
                     lines.setdefault(name, drawn[0])
-            title = ", ".join(f"{beta:g}" for beta in betas)
+            title = ", ".join(f"{beta:g} ({style})" for beta, style in zip(betas, ("solid", "dashed"), strict=False))
             axes.set(xlabel="Particles", ylabel="Seconds a step", title=rf"$S^{d - 1}$, $\beta$ = {title}")
             axes.minorticks_off()  # a third of the file's size
             tidy(axes, bare=True)
