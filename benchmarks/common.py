@@ -6,7 +6,6 @@ the folder that BENCH_RESULTS names (`make bench` does, so that a short run leav
 """
 
 import argparse
-import importlib
 import importlib.util
 import json
 import os
@@ -37,15 +36,13 @@ class Evaluator:
     """A class of `mflandscape.interactions`, the dimensions it takes (all, if none), and the most particles that
     benchmarks give it unasked, on a CPU and on an accelerator.
 
-    `series`: its size follows from beta and dtype (`for_beta`). `module` holds the class where it is not exported;
-    `needs` is an optional package.
+    `series`: its size follows from beta and dtype (`for_beta`). `needs` is an optional package.
     """
 
     name: str
     dimensions: tuple[int, ...] = ()
     largest: tuple[int, int] = (10 * MILLION, 10 * MILLION)
     series: bool = False
-    module: str = "mflandscape.interactions"
     needs: str | None = None
 
     @property
@@ -65,7 +62,9 @@ class Evaluator:
 
     def build(self, beta: float, dtype: DTypeLike = np.float64):
         """The evaluator for one beta."""
-        made = getattr(importlib.import_module(self.module), self.name)
+        from mflandscape import interactions
+
+        made = getattr(interactions, self.name)
         return made.for_beta(beta, dtype) if self.series else made()
 
 
@@ -77,12 +76,8 @@ EVALUATORS: Mapping[str, Evaluator] = {
     "tiled": Evaluator("Tiled", largest=(1024, 262_144)),
     "circle-fourier": Evaluator("CircleFourier", (2,), series=True),
     "sphere-fourier": Evaluator("SphereFourier", (3,), series=True),
-    "nufft": Evaluator(
-        "NonuniformFFT", (2,), series=True, module="mflandscape.interactions.nufft", needs="jax_finufft"
-    ),
-    "sphere-nufft": Evaluator(
-        "SphereNonuniformFFT", (3,), series=True, module="mflandscape.interactions.sphere_nufft", needs="jax_finufft"
-    ),
+    "circle-nufft": Evaluator("NonuniformFFT", (2,), series=True, needs="jax_finufft"),
+    "sphere-nufft": Evaluator("SphereNonuniformFFT", (3,), series=True, needs="jax_finufft"),
 }
 
 

@@ -72,7 +72,7 @@ def _check_attention(spec: "Spec") -> None:
             "self_attention = false: expected true with attention_mode = normalized, whose sum always contains the "
             "particle itself; leave self_attention out"
         )
-    for name, dim in (("circle-fourier", 2), ("sphere-fourier", 3)):
+    for name, dim in (("circle-fourier", 2), ("circle-nufft", 2), ("sphere-fourier", 3), ("sphere-nufft", 3)):
         if spec.interaction == name and spec.dim != dim:
             raise ValueError(
                 f"interaction = {name}: expected dim = {dim}, got dim = {spec.dim}; use auto, dense or blocked"

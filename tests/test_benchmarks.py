@@ -78,7 +78,7 @@ def test_the_table_of_evaluators_has_all_that_can_be_chosen_and_can_build_them(s
     from mflandscape.interactions.choice import EVALUATORS
 
     common = script("common")
-    assert set(EVALUATORS) <= set(common.present())
+    assert set(EVALUATORS) == set(common.EVALUATORS)
     for evaluator in common.present().values():
         assert type(evaluator.build(3.0)).__name__ == evaluator.name
         assert evaluator.takes(2) == (evaluator.dimensions != (3,))

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from mflandscape import Blocked, CircleFourier, Dense, sphere
-from mflandscape.interactions import SphereFourier
-from mflandscape.interactions.sphere_nufft import SphereNonuniformFFT
+from mflandscape.interactions import SphereFourier, SphereNonuniformFFT
 from mflandscape.kernels import Exponential
 
 BETAS = [0.0, 0.1, 5.0, 50.0, 1e4]

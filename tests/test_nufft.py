@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 
 from mflandscape import Attention, Dense, Measure, sphere, velocity
-from mflandscape.interactions import SphereFourier, double_fourier, nufft, sphere_nufft
-from mflandscape.interactions.nufft import NonuniformFFT
-from mflandscape.interactions.sphere_nufft import SphereNonuniformFFT
+from mflandscape.interactions import (
+    NonuniformFFT,
+    SphereFourier,
+    SphereNonuniformFFT,
+    double_fourier,
+    nufft,
+    sphere_nufft,
+)
 from mflandscape.kernels import Exponential
 
 installed = pytest.mark.skipif(

@@ -16,7 +16,7 @@ from .._numerics import dot, inner, matmul
 from .._types import Scalar
 from ..drifts import AbstractDrift, Attention, FreePerceptron, Perceptron, SoftmaxAttention
 from ..gradient import sign
-from ..interactions import CircleFourier
+from ..interactions.circle import AbstractCircle
 from ..interactions.sharded import ShardedSpectral
 from ..measure import Measure
 from ..sphere import tangent_basis
@@ -250,7 +250,7 @@ def _circle_modes(
 def _own_modes(head: Attention | SoftmaxAttention) -> int | None:
     """The number of modes with which a head's evaluator sums the circle's kernel, on one device or several."""
     how = head.interaction.inner if isinstance(head.interaction, ShardedSpectral) else head.interaction
-    return how.modes if isinstance(how, CircleFourier) else None
+    return how.modes if isinstance(how, AbstractCircle) else None
 
 
 def _series(parts: Parts, modes: int | None) -> Array:

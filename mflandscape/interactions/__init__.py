@@ -10,6 +10,8 @@ from .choice import named_interaction as named_interaction
 from .circle_fourier import CircleFourier as CircleFourier
 from .dense import Blocked as Blocked
 from .dense import Dense as Dense
+from .nufft import NonuniformFFT as NonuniformFFT
 from .sphere_fourier import SphereFourier as SphereFourier
+from .sphere_nufft import SphereNonuniformFFT as SphereNonuniformFFT
 from .tiled import Fused as Fused
 from .tiled import Tiled as Tiled

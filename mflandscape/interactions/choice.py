@@ -11,10 +11,17 @@ from jax.typing import DTypeLike
 from .base import AbstractInteraction
 from .circle_fourier import CircleFourier
 from .dense import Blocked, Dense
+from .nufft import NonuniformFFT
 from .sphere_fourier import SphereFourier
+from .sphere_nufft import SphereNonuniformFFT
 from .tiled import Fused, Tiled
 
-EVALUATORS = ("dense", "blocked", "tiled", "fused", "circle-fourier", "sphere-fourier")
+_DIRECT = {"dense": Dense, "blocked": Blocked, "tiled": Tiled, "fused": Fused}
+_SERIES = {
+    "circle-fourier": CircleFourier, "circle-nufft": NonuniformFFT,
+    "sphere-fourier": SphereFourier, "sphere-nufft": SphereNonuniformFFT,
+}  # fmt: skip
+EVALUATORS = (*_DIRECT, *_SERIES)
 _GPU = ("gpu", "cuda", "rocm")
 
 
@@ -126,13 +133,10 @@ def named_interaction(name: str, beta: float, dtype: DTypeLike = np.float64) -> 
     """The evaluator of a name, its modes enough for betas up to `beta`.
 
     Raises:
-        ValueError: unknown name; an invalid beta.
+        ValueError: unknown name; an invalid beta; a nonuniform FFT where jax-finufft is not installed.
     """
-    if name == "circle-fourier":
-        return CircleFourier.for_beta(beta, dtype)
-    if name == "sphere-fourier":
-        return SphereFourier.for_beta(beta, dtype)
-    direct = {"dense": Dense, "blocked": Blocked, "tiled": Tiled, "fused": Fused}
-    if name not in direct:
+    if name in _SERIES:
+        return _SERIES[name].for_beta(beta, dtype)
+    if name not in _DIRECT:
         raise ValueError(f"interaction {name!r}: expected one of {', '.join(EVALUATORS)}")
-    return direct[name]()
+    return _DIRECT[name]()

@@ -97,6 +97,7 @@ class Fused(AbstractFused):
         self, kernel: AbstractKernel, x: Float[Array, "M d"], y: Float[Array, "N d"], q: Float[Array, "N c"], order: int
     ) -> Float[Array, "M c"]:
         """All charges in one reduction of several values."""
+        x, y, q = jax.lax.optimization_barrier((x, y, q))  # else what made them is computed again for each pair
         count = -(-y.shape[0] // self.block)
         block = -(-y.shape[0] // count)
         add = lambda a, b: tuple(u + v for u, v in zip(a, b, strict=True))  # noqa: E731
