@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 RESULTS = Path(os.environ.get("BENCH_RESULTS") or HERE / "results")
 PICTURES = Path(os.environ.get("BENCH_RESULTS") or HERE.parent / "results" / "benchmarks")
 MILLION = 1_000_000
+PAUSE = 0.02  # seconds
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,12 @@ def arguments(doc: str | None) -> argparse.ArgumentParser:
 
 def seconds(*runs: Callable[[], Any], repeats: int = 7, warm: bool = True) -> list[float]:
     """Median wall time of each function, called in turn (A B C A B C ...) so that drift hits all alike; with `warm`
-    after one uncounted round.
+    after one uncounted round. Before each call a pause: threads of another's pool spin on for some milliseconds.
     """
     times: list[list[float]] = [[] for _ in runs]
     for counted in range(-1 if warm else 0, repeats):
         for run, taken in zip(runs, times, strict=True):
+            time.sleep(PAUSE if len(runs) > 1 else 0)
             began = time.perf_counter()
             jax.block_until_ready(run())
             if counted >= 0:

@@ -42,6 +42,7 @@ from mflandscape.flows import Dynamics
 DT = 0.1
 SIZES = (1024, 4096, 16_384, 65_536, 262_144, MILLION)
 BETAS = {2: (50.0, 1e4), 3: (10.0, 50.0)}
+LARGE = ((2, 10 * MILLION, 50.0), (2, MILLION, 1e6))  # in modes only
 PEER_GROUPS = ((2, 10_000, 50.0), (3, 100_000, 10.0))
 CONTESTANTS: Mapping[str, Evaluator | Peer] = {**EVALUATORS, **PEERS}
 OURS = {2: "circle-fourier", 3: "sphere-fourier"}
@@ -187,6 +188,9 @@ def contests(given: Any) -> Iterator[tuple[int, int, float, list[str]]]:
                 names = [name for name in names if CONTESTANTS[name].takes(d)]
                 if names:
                     yield d, n, beta, names
+    if not (given.quick or given.interaction or given.d or given.n or given.beta):
+        for d, n, beta in LARGE:
+            yield d, n, beta, [name for name, e in present().items() if e.series and e.takes(d)]
 
 
 def parse(argv: Sequence[str] | None) -> Any:
@@ -228,7 +232,7 @@ def draw(rows: Sequence[Row]):
         lines = {}
         for d, axes in zip(dimensions, page.subplots(1, len(dimensions), squeeze=False)[0], strict=True):
             inside = [row for row in rows if row["d"] == d]
-            betas = sorted({row["beta"] for row in inside})
+            betas = sorted({row["beta"] for row in inside})[:2]
             for name, beta in itertools.product(names, betas):
                 line = sorted((r["n"], r["seconds"]) for r in inside if (r["interaction"], r["beta"]) == (name, beta))
                 if line:

@@ -143,8 +143,8 @@ class AngleChart(AbstractChart):
     """The circle by its angle, `u (N,)`: a straight step is the exponential map."""
 
     def points(self, u: Float[Array, "*batch N"]) -> Float[Array, "*batch N 2"]:
-        """Points `(cos u, sin u)`."""
-        return from_angle(u)
+        """Points `(cos u, sin u)`, computed once: a compiler would compute them again wherever they are needed."""
+        return jax.lax.optimization_barrier(from_angle(u))
 
     def coordinates(self, x: Float[Array, "N 2"]) -> Float[Array, " N"]:
         """Angles in `[0, 2 pi)`."""

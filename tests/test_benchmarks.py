@@ -48,6 +48,7 @@ def test_step_compares_evaluators_and_writes_what_it_found(script, tmp_path, mon
     step, evaluators = script("step"), script("common").EVALUATORS
     monkeypatch.setattr(step, "SIZES", (48,))
     monkeypatch.setattr(step, "BETAS", {2: (2.0,), 3: (2.0,)})
+    monkeypatch.setattr(step, "LARGE", ((2, 64, 2.0),))
     monkeypatch.setattr(step, "present", lambda: {name: evaluators[name] for name in ("dense", "circle-fourier")})
     step.main(["--repeats", "1"])
     figures = written(tmp_path, "step")
