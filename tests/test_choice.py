@@ -30,9 +30,9 @@ CASES = [
     (2, 1000, 50.0, False, "gpu", CircleFourier),
     (2, 100, 50.0, True, "cpu", Dense),
     (2, 1000, 1e6, False, "cpu", Dense),  # more modes than pairs are worth
-    (3, 1000, 50.0, False, "cpu", Dense),
+    (3, 800, 50.0, False, "cpu", Dense),
     (3, 1000, 10.0, False, "cpu", SphereFourier),
-    (3, 2048, 50.0, False, "cpu", SphereFourier),
+    (3, 1000, 50.0, False, "cpu", SphereFourier),
     (3, 2048, 50.0, True, "cpu", Blocked),
     (3, 10**5, 1e5, False, "cpu", Blocked),  # tables of gigabytes
     (5, 1536, 50.0, False, "cpu", Dense),

@@ -72,7 +72,7 @@ class Choice:
 # GPU: from counts of operations and launches; benchmarks/step.py measures.
 _TABLE = (
     Choice("circle-fourier", "linear in N; the modes grow as sqrt(beta)", d=2, least=(0.0, 1.5, 0.0), matrix=False),
-    Choice("sphere-fourier", "linear in N; its tables grow as beta^1.5", "cpu", d=3, least=(300.0, 0.0, 20.0),
+    Choice("sphere-fourier", "linear in N; its tables grow as beta^1.5", "cpu", d=3, least=(200.0, 0.0, 14.0),
            most_beta=1500.0, matrix=False),
     Choice("sphere-fourier", "linear in N, but many small launches", "gpu", d=3, least=(20_000.0, 0.0, 200.0),
            most_beta=1500.0, matrix=False),
