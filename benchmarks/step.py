@@ -69,10 +69,11 @@ def points(d: int, n: int) -> np.ndarray:
 
 
 def reference(x: np.ndarray, beta: float, targets: np.ndarray) -> np.ndarray:
-    """Velocities in descent of some particles by a dense float64 sum."""
-    parts = min(len(targets), max(1, len(x) // 10_000))
-    pull = [np.exp(beta * (x[i] @ x.T - 1)) @ x / len(x) for i in np.array_split(targets, parts)]
-    return -tangent(x[targets], np.concatenate(pull))
+    """Velocities in descent of some particles by a dense float64 sum, its parts added in extended precision."""
+    pull = np.zeros((len(targets), x.shape[1]), np.longdouble)
+    for part in np.array_split(x, max(1, len(x) // 4096)):
+        pull += np.exp(beta * (x[targets] @ part.T - 1)) @ part
+    return -tangent(x[targets], (pull / len(x)).astype(float))
 
 
 @eqx.filter_jit
@@ -106,7 +107,7 @@ def theirs(name: str, x: np.ndarray, beta: float, targets: np.ndarray, wanted: n
 
 
 def group(d: int, n: int, beta: float, names: Sequence[str], dtype: str, repeats: int) -> list[Row]:
-    """Rows of all contestants at one (d, n, beta), timed in turn; once only if that takes long."""
+    """Rows of all contestants at one (d, n, beta), timed in turn; three times or once if that takes long."""
     x = points(d, n).astype(dtype).astype(float)
     targets = np.random.default_rng(1).permutation(n)[: max(16, min(256, 20 * MILLION // n))]
     wanted = reference(x, beta, targets)
@@ -114,7 +115,8 @@ def group(d: int, n: int, beta: float, names: Sequence[str], dtype: str, repeats
         ours(name, x, beta, dtype, targets, wanted) if name in EVALUATORS else theirs(name, x, beta, targets, wanted)
         for name in names
     ]
-    repeats = 1 if max(t.once for t in timed) > 2 else repeats
+    slowest = max(t.once for t in timed)
+    repeats = 1 if slowest > 20 else min(repeats, 3 if slowest > 2 else repeats)
     took = seconds(*(t.run for t in timed), repeats=repeats, warm=False)
     return [
         {

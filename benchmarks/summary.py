@@ -64,7 +64,8 @@ def fill(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
         figures = results[name]
         rows = figures[key] if isinstance(figures[key], list) else [figures[key]]
         made = rendered(rows, COLUMNS.get((name, key)))
-        return f"<!-- {name} {key} -->\n{made}\n\n{_origin(figures['environment'])}\n<!-- end -->"
+        origin = _origin(figures.get(f"{key} environment", figures["environment"]))
+        return f"<!-- {name} {key} -->\n{made}\n\n{origin}\n<!-- end -->"
 
     return re.sub(r"<!-- (?P<name>\w+) (?P<key>[\w ]+) -->\n(?:(?!<!--).)*<!-- end -->", replaced, text, flags=re.S)
 
