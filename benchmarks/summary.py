@@ -20,7 +20,7 @@ from common import HERE, PICTURES, RESULTS
 
 PAGE, SHOWN = HERE / "README.md", HERE / "pictures"
 DRAWN = ("step", "work_precision", "roofline")
-MOST_BYTES = 80_000
+MOST_BYTES = 100_000
 Row = Mapping[str, Any]
 
 COLUMNS: Mapping[tuple[str, str], tuple[str, ...]] = {

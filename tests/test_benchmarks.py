@@ -159,6 +159,8 @@ def test_summary_fills_tables_and_every_script_is_on_the_page(script):
     assert "| x | 3 | 0.123 | 1.5 | yes |  |" in filled and "commit abc" in filled
     assert summary.fill(filled, {"gpu": figures}) == filled
     assert summary.fill(filled, {}) == filled
+    older = figures | {"rows environment": environment | {"commit": "def"}}  # a table of another run
+    assert "commit def" in summary.fill(page, {"gpu": older})
     for name, key in summary.COLUMNS:
         assert f"<!-- {name} {key} -->" in page
 
