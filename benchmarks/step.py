@@ -220,7 +220,9 @@ def parse(argv: Sequence[str] | None) -> Any:
 
 
 def draw(rows: Sequence[Row]):
-    """Seconds a step against N: a panel for each dimension, a colour for each contestant, dashed the larger beta."""
+    """Seconds a step against N: a panel for each dimension, a colour for each kind of contestant, dashed the larger
+    beta.
+    """
     from matplotlib import colormaps
 
     from mflandscape.plotting.style import COLUMN, key_below, new_figure, styled, tidy
@@ -230,7 +232,8 @@ def draw(rows: Sequence[Row]):
         dimensions = sorted({row["d"] for row in rows})
         page = new_figure(COLUMN * len(dimensions), 3.2)
         names = list(dict.fromkeys(row["interaction"] for row in rows))
-        colors = {name: colormaps["tab10"](i % 10) for i, name in enumerate(names)}
+        kinds = list(dict.fromkeys(map(_kind, names)))
+        colors = {name: colormaps["tab10"](kinds.index(_kind(name)) % 10) for name in names}
         lines = {}
         for d, axes in zip(dimensions, page.subplots(1, len(dimensions), squeeze=False)[0], strict=True):
             inside = [row for row in rows if row["d"] == d]
@@ -249,6 +252,11 @@ def draw(rows: Sequence[Row]):
         return page
 
     return figure()
+
+
+def _kind(name: str) -> str:
+    """The same mathematics on the circle and the sphere."""
+    return name.removeprefix("circle-").removeprefix("sphere-")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
