@@ -55,9 +55,15 @@ def loop_series(x: Float[Array, "M 2"], a: Float[Array, "K 2 c"], group: int) ->
         for m in part:
             terms.append(m[0][:, None] * z[0][None] + m[1][:, None] * z[1][None])
             z = _times(z, step)
-        return (total + sum(terms[1:], terms[0]), z), None  # a group is summed before it is added: less rounding
+        return (total + _pairwise(terms), z), None  # a group is summed before it is added: less rounding
 
     return jax.lax.scan(add, (jnp.zeros((a.shape[2], x.shape[0]), x.dtype), _one(x)), tiles(a, group))[0][0].T
+
+
+def _pairwise(terms: list[Array]) -> Array:
+    while len(terms) > 1:
+        terms = [sum(terms[i + 1 : i + 2], terms[i]) for i in range(0, len(terms), 2)]
+    return terms[0]
 
 
 def _split(modes: int) -> tuple[int, int]:
