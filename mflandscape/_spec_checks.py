@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._options import looks_like_file
+from .interactions import DIMENSIONS
 from .starts import load_points
 from .weights import declared_activation, load_weights
 
@@ -72,11 +73,11 @@ def _check_attention(spec: "Spec") -> None:
             "self_attention = false: expected true with attention_mode = normalized, whose sum always contains the "
             "particle itself; leave self_attention out"
         )
-    for name, dim in (("circle-fourier", 2), ("circle-nufft", 2), ("sphere-fourier", 3), ("sphere-nufft", 3)):
-        if spec.interaction == name and spec.dim != dim:
-            raise ValueError(
-                f"interaction = {name}: expected dim = {dim}, got dim = {spec.dim}; use auto, dense or blocked"
-            )
+    dim = DIMENSIONS.get(spec.interaction, spec.dim)
+    if spec.dim != dim:
+        raise ValueError(
+            f"interaction = {spec.interaction}: expected dim = {dim}, got dim = {spec.dim}; use auto, dense or blocked"
+        )
 
 
 def _check_perceptron(spec: "Spec") -> None:

@@ -1,6 +1,7 @@
 """Evaluators of `sum_j k(<x_i, y_j>) q_j`: one interface, one derivative rule, different costs."""
 
 from .base import AbstractInteraction as AbstractInteraction
+from .choice import DIMENSIONS as DIMENSIONS
 from .choice import EVALUATORS as EVALUATORS
 from .choice import Choice as Choice
 from .choice import choice_table as choice_table

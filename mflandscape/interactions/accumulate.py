@@ -47,6 +47,13 @@ def accumulate(part: Callable[[Array], Array], count: int) -> Array:
     return summed(jax.lax.scan(add, start, jnp.arange(count, dtype=jnp.int32))[0], term.dtype)
 
 
+def equal_block(n: int, largest: int, least: int = 1) -> int:
+    """Rows a block where `n` rows are shared evenly: at most `largest`, and `least` blocks where there are as many
+    rows.
+    """
+    return -(-n // max(-(-n // largest), min(least, n)))
+
+
 def rows(v: Array, i: Array, block: int, mask: bool = False) -> Array:
     """Block `i` of `block` rows, without a copy of the whole: the last block ends at the last row. With `mask`, those
     of its rows that belong to the block before are 0.

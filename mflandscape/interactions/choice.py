@@ -22,6 +22,7 @@ _SERIES = {
     "sphere-fourier": SphereFourier, "sphere-nufft": SphereNonuniformFFT,
 }  # fmt: skip
 EVALUATORS = (*_DIRECT, *_SERIES)
+DIMENSIONS = {name: kind.dimension for name, kind in _SERIES.items()}  # of those that exist in one alone
 _GPU = ("gpu", "cuda", "rocm")
 
 

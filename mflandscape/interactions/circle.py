@@ -4,6 +4,8 @@ their derivatives.
 
 import abc
 import functools
+from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -28,6 +30,7 @@ class AbstractCircle(AbstractSpectral):
     is made of the two maps alone, in memory linear in the points.
     """
 
+    dimension: ClassVar[int] = 2
     modes: eqx.AbstractVar[int]
 
     @abc.abstractmethod
@@ -57,18 +60,6 @@ class AbstractCircle(AbstractSpectral):
         """`sum_{k > modes} k ive(k, beta)` over its largest term, in units of the tolerance (1e-16 or 1e-8)."""
         return series_tail(kernel.beta, self.modes)
 
-    def check(self, d: int, matrix: bool) -> None:
-        """Refuses dimensions other than 2, and matrices.
-
-        Raises:
-            ValueError: d != 2, or a matrix B in the inner product.
-        """
-        name = type(self).__name__
-        if d != 2:
-            raise ValueError(f"{name} on points of dimension {d}: it works on the circle, d = 2; use Dense or Blocked")
-        if matrix:
-            raise ValueError(f"{name} with a matrix B: <x, B y> is not a function of an angle; use Dense or Blocked")
-
 
 # The two maps are primitives because no wrapper of JAX's carries a transpose through vmap, forward and reverse mode at
 # once. Both take leading batch axes *A: points (*A, N, 2), charges (*A, N, c), coefficients (*A, K, 2, c).
@@ -77,15 +68,16 @@ _moments_p, _series_p = Primitive("circle_moments"), Primitive("circle_series")
 
 @functools.partial(jax.jit, static_argnames="evaluator")
 def _moments(y: Array, q: Array, *, evaluator: AbstractCircle) -> Array:
-    return _mapped(evaluator.moments, y.ndim - 2)(y, q)
+    return mapped(evaluator.moments, y.ndim - 2)(y, q)
 
 
 @functools.partial(jax.jit, static_argnames="evaluator")
 def _series(x: Array, a: Array, *, evaluator: AbstractCircle) -> Array:
-    return _mapped(evaluator.series, x.ndim - 2)(x, a)
+    return mapped(evaluator.series, x.ndim - 2)(x, a)
 
 
-def _mapped(fn, times: int):
+def mapped(fn: Callable, times: int) -> Callable:
+    """`fn` over so many axes in front."""
     return functools.reduce(lambda f, _: jax.vmap(f), range(times), fn)
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from ..kernels import largest_beta
 from ..special import fourier_modes
-from .accumulate import accumulate, by_rows, rows, wide
+from .accumulate import accumulate, by_rows, equal_block, rows, wide
 from .circle import AbstractCircle
 from .circle_bins import add_powers, at_points, empty_table, nodes_for, series_table, table_moments
 from .circle_products import loop_series, product_moments, product_series
@@ -78,7 +78,7 @@ class CircleFourier(AbstractCircle):
         """Added to one table in float64; without it, a table for each share of the points, compensated."""
         n, c = q.shape
         whole = n if wide() == jnp.float64 else min(n, max(self.block, nodes_for(self.modes)))
-        block = -(-whole // max(2, -(-whole // self.block)))
+        block = equal_block(whole, self.block, 2)
 
         def table(i: Array) -> Array:
             ys, qs = rows(y, i, whole), rows(q, i, whole, mask=True)
@@ -100,4 +100,4 @@ class CircleFourier(AbstractCircle):
         one expression without a loop computes some of them again for each of their uses (twice the time).
         """
         largest = max(64, (self.block if self._on_cpu else 64 * self.block) // max(c, 1))
-        return -(-n // max(-(-n // largest), 2 if self._on_cpu and n > 1 else 1))
+        return equal_block(n, largest, 2 if self._on_cpu else 1)

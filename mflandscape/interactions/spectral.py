@@ -1,6 +1,7 @@
 """Sums over sources by way of their moments: what evaluators that expand the kernel in modes share."""
 
 import abc
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -16,6 +17,8 @@ class AbstractSpectral(AbstractInteraction):
     Points are continued from the sphere by `x/|x|`. Derivatives are those of the two halves, `source` and `at`, which
     are to be differentiable to any order by forward and reverse mode in memory linear in the points.
     """
+
+    dimension: ClassVar[int]  # the one d in which these modes exist
 
     @abc.abstractmethod
     def source(self, y: Float[Array, "N d"], q: Float[Array, "N c"]) -> Array:
@@ -52,3 +55,18 @@ class AbstractSpectral(AbstractInteraction):
         """1e-6 over the smallest normaliser: a sum below 1e-6 has lost six of its digits."""
         total = self.apply(kernel, y, y, w[:, None], order=1)
         return 1e-6 / jnp.maximum(jnp.min(total), jnp.asarray(jnp.finfo(total.dtype).tiny, total.dtype))
+
+    def check(self, d: int, matrix: bool) -> None:
+        """Refuses other dimensions than its own, and matrices.
+
+        Raises:
+            ValueError: another dimension, or a matrix B in the inner product.
+        """
+        name, where = type(self).__name__, {2: "circle", 3: "sphere"}[self.dimension]
+        if d != self.dimension:
+            raise ValueError(
+                f"{name} on points of dimension {d}: it works on the {where}, d = {self.dimension}; "
+                "use Dense or Blocked"
+            )
+        if matrix:
+            raise ValueError(f"{name} with a matrix B: <x, B y> is not a function of an angle; use Dense or Blocked")

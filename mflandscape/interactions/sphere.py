@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -26,6 +27,7 @@ class AbstractSphere(AbstractSpectral):
     moments are its transpose; so are second ones, in memory linear in the points.
     """
 
+    dimension: ClassVar[int] = 3
     degree: eqx.AbstractVar[int]
 
     @abc.abstractmethod
@@ -66,18 +68,6 @@ class AbstractSphere(AbstractSpectral):
     def series_tail(self, kernel: Exponential) -> Scalar:
         """`sum_{l > degree} (2 l + 1) L_l max(1, l / beta)`, in units of the tolerance (1e-16 or 1e-8)."""
         return series_tail(kernel.beta, self.degree, d=3)
-
-    def check(self, d: int, matrix: bool) -> None:
-        """Refuses dimensions other than 3, and matrices.
-
-        Raises:
-            ValueError: d != 3, or a matrix B in the inner product.
-        """
-        name = type(self).__name__
-        if d != 3:
-            raise ValueError(f"{name} on points of dimension {d}: it works on the sphere, d = 3; use Dense or Blocked")
-        if matrix:
-            raise ValueError(f"{name} with a matrix B: <x, B y> is not a function of an angle; use Dense or Blocked")
 
 
 @eqx.filter_custom_jvp

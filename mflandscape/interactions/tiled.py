@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from .._numerics import inner
 from ..kernels import AbstractKernel, Exponential
-from .accumulate import accumulate, added, rows, wide
+from .accumulate import accumulate, added, equal_block, rows, wide
 from .dense import AbstractDirect, log_weights, tiles
 from .transposable import pair_sum
 
@@ -98,8 +98,7 @@ class Fused(AbstractFused):
     ) -> Float[Array, "M c"]:
         """All charges in one reduction of several values."""
         x, y, q = jax.lax.optimization_barrier((x, y, q))  # else what made them is computed again for each pair
-        count = -(-y.shape[0] // self.block)
-        block = -(-y.shape[0] // count)
+        block = equal_block(y.shape[0], self.block)
         add = lambda a, b: tuple(u + v for u, v in zip(a, b, strict=True))  # noqa: E731
 
         def part(i: Array) -> Array:
@@ -108,7 +107,7 @@ class Fused(AbstractFused):
             zeros = (jnp.zeros((), q.dtype),) * len(columns)
             return jnp.stack(jax.lax.reduce(columns, zeros, add, (0,)), axis=1)
 
-        return accumulate(part, count)
+        return accumulate(part, -(-y.shape[0] // block))
 
     def log_total(
         self, kernel: Exponential, x: Float[Array, "M d"], y: Float[Array, "N d"], log_w: Float[Array, " N"]

@@ -14,6 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Complex, Float
 
+from .circle import mapped
 from .nufft import finufft, options
 
 
@@ -39,7 +40,7 @@ def _moments(angles: Array, q: Array, *, size: int) -> Array:
         width = 2 * size - 1
         return finufft().nufft1((width, width), q, angles[:, 0], angles[:, 1], iflag=1, **options(angles))
 
-    return _mapped(one, angles.ndim - 2)(angles, q)
+    return mapped(one, angles.ndim - 2)(angles, q)
 
 
 @jax.jit
@@ -47,11 +48,7 @@ def _series(angles: Array, a: Array) -> Array:
     def one(angles: Array, a: Array) -> Array:
         return finufft().nufft2(a, angles[:, 0], angles[:, 1], iflag=1, **options(angles))
 
-    return _mapped(one, angles.ndim - 2)(angles, a)
-
-
-def _mapped(fn, times: int):
-    return functools.reduce(lambda f, _: jax.vmap(f), range(times), fn)
+    return mapped(one, angles.ndim - 2)(angles, a)
 
 
 def _moments_shape(angles, q, *, size):
